@@ -4,6 +4,7 @@ A test that needs a server of its own (its requests counted, its key, its crash)
 of `tests/support/peers.py` instead.
 """
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import httpcore2
 import pytest
+import uvloop
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.entropy import deterministic_PRNG
@@ -99,8 +101,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test that is a coroutine is run to its end, in bounded time."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}))
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    run(pyfuncitem.obj(**given), loop_factory=pyfuncitem.funcargs.get("loop_factory"))
     return True
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A coroutine with the mark `each_loop` is run on both kinds of loop."""
+    if inspect.iscoroutinefunction(metafunc.function) and metafunc.definition.get_closest_marker("each_loop"):
+        metafunc.fixturenames.append("loop_factory")
+        metafunc.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 
 
 def pytest_collection_finish() -> None:

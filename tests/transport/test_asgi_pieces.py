@@ -59,22 +59,16 @@ async def served(application: Served, *, slow: bool = False) -> bytes:
     return got
 
 
-def test_pieces_arrive_in_order_between_start_and_end() -> None:
-    async def scene() -> None:
-        application = Served(most=3)
-        assert await served(application) == PIECE * 3 + b"end"
-
-    run(scene())
+async def test_pieces_arrive_in_order_between_start_and_end() -> None:
+    application = Served(most=3)
+    assert await served(application) == PIECE * 3 + b"end"
 
 
-def test_a_client_that_reads_slowly_is_waited_for_and_gets_all() -> None:
-    async def scene() -> None:
-        application = Served(most=100_000)
-        got = await served(application, slow=True)
-        assert application.put < application.most
-        assert got == PIECE * application.put + b"end"
-
-    run(scene())
+async def test_a_client_that_reads_slowly_is_waited_for_and_gets_all() -> None:
+    application = Served(most=100_000)
+    got = await served(application, slow=True)
+    assert application.put < application.most
+    assert got == PIECE * application.put + b"end"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,32 +91,26 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     ],
     ids=["address", "header", "second request", "trailer"],
 )
-def test_whoever_sends_a_head_that_does_not_end_is_cut_off(begun: bytes) -> None:
-    async def scene() -> None:
-        async with connected(echo) as client, asyncio.timeout(60):
-            client.writer.write(begun)
-            with pytest.raises(ConnectionError):  # what has been read by then is bounded; the rest finds nobody
-                while True:
-                    client.writer.write(b"x" * HEAD_LIMIT)
-                    await client.writer.drain()
-
-    run(scene())
+async def test_whoever_sends_a_head_that_does_not_end_is_cut_off(begun: bytes) -> None:
+    async with connected(echo) as client, asyncio.timeout(60):
+        client.writer.write(begun)
+        with pytest.raises(ConnectionError):  # what has been read by then is bounded; the rest finds nobody
+            while True:
+                client.writer.write(b"x" * HEAD_LIMIT)
+                await client.writer.drain()
 
 
-def test_bodies_and_any_number_of_requests_have_no_such_bound() -> None:
-    async def scene() -> None:
-        async with connected(echo) as client, asyncio.timeout(60):
-            size = 8 * HEAD_LIMIT
-            plain = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
-            chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
-            chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk + b"0\r\n\r\n"
-            headed = b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 0\r\n\r\n" % (b"x" * (HEAD_LIMIT // 2))
-            for request, answer in [(plain, size), (chunked, 2 * size), *[(headed, 0)] * 8]:
-                client.writer.write(request)
-                await client.reader.readuntil(b"\r\n\r\n")
-                assert int(await client.reader.readexactly(9)) == answer
-
-    run(scene())
+async def test_bodies_and_any_number_of_requests_have_no_such_bound() -> None:
+    async with connected(echo) as client, asyncio.timeout(60):
+        size = 8 * HEAD_LIMIT
+        plain = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+        chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
+        chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk + b"0\r\n\r\n"
+        headed = b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 0\r\n\r\n" % (b"x" * (HEAD_LIMIT // 2))
+        for request, answer in [(plain, size), (chunked, 2 * size), *[(headed, 0)] * 8]:
+            client.writer.write(request)
+            await client.reader.readuntil(b"\r\n\r\n")
+            assert int(await client.reader.readexactly(9)) == answer
 
 
 class Recording(asyncio.Transport):
@@ -142,26 +130,23 @@ class Recording(asyncio.Transport):
         return len(self.said)
 
 
-def test_a_head_and_what_follows_it_are_one_write_and_a_head_alone_waits_no_longer_than_a_turn() -> None:
-    async def scene() -> None:
-        transport = Recording()
-        one = OneWrite(transport, asyncio.get_running_loop())
-        one.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        one.write(b"body")
-        one.write(b"more")
-        await asyncio.sleep(0)
-        assert transport.said == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
-        transport.said.clear()
-        one.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        assert transport.said == []
-        await asyncio.sleep(0)
-        assert transport.said == [b"HTTP/1.1 200 OK\r\n\r\n"]
-        one.write(b"HTTP/1.1 408 Late\r\n\r\n")
-        one.close()
-        assert transport.said[1:] == [b"HTTP/1.1 408 Late\r\n\r\n", b"closed"]
-        assert one.get_write_buffer_size() == 3
-
-    run(scene())
+async def test_a_head_and_what_follows_it_are_one_write_and_a_head_alone_waits_no_longer_than_a_turn() -> None:
+    transport = Recording()
+    one = OneWrite(transport, asyncio.get_running_loop())
+    one.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    one.write(b"body")
+    one.write(b"more")
+    await asyncio.sleep(0)
+    assert transport.said == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+    transport.said.clear()
+    one.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    assert transport.said == []
+    await asyncio.sleep(0)
+    assert transport.said == [b"HTTP/1.1 200 OK\r\n\r\n"]
+    one.write(b"HTTP/1.1 408 Late\r\n\r\n")
+    one.close()
+    assert transport.said[1:] == [b"HTTP/1.1 408 Late\r\n\r\n", b"closed"]
+    assert one.get_write_buffer_size() == 3
 
 
 def test_a_whole_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +198,7 @@ def test_the_beginning_of_an_answer_is_written_with_its_head(pieces: int, monkey
     assert said[0].startswith(b"HTTP/1.1 200") and len(said) > pieces and not any(said[1:])
 
 
-def test_a_body_that_has_come_whole_is_taken_without_a_message() -> None:
+async def test_a_body_that_has_come_whole_is_taken_without_a_message() -> None:
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
         request = HttpRequest(scope, receive, send)
         if scope["path"] == "/whole":
@@ -224,37 +209,31 @@ def test_a_body_that_has_come_whole_is_taken_without_a_message() -> None:
             said = str(error).encode()
         await request.answer(Reply(200, said))
 
-    async def scene() -> None:
-        async with connected(answers) as client:
-            for path, body, said in (
-                ("/whole", b"hello", b"hello"),
-                ("/whole", b"", b""),
-                ("/more", b"hello!", b"the body is larger than 5 bytes"),
-            ):
-                head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-                await client.send(head.encode() + body)
-                await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n" + said), 30)
-
-    run(scene())
+    async with connected(answers) as client:
+        for path, body, said in (
+            ("/whole", b"hello", b"hello"),
+            ("/whole", b"", b""),
+            ("/more", b"hello!", b"the body is larger than 5 bytes"),
+        ):
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            await client.send(head.encode() + body)
+            await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n" + said), 30)
 
 
-def test_a_connection_is_kept_so_long_after_its_last_request() -> None:
-    async def scene() -> None:
-        async with connected(Answering()) as client:
-            server = client.server
-            await client.send(asking("/one"))
-            await client.reader.readuntil(b"/one")
-            server.look_whether_idle()
-            assert not server.transport.is_closing(), "its time is not over"
-            await client.send(b"GET /")
-            server.timeout_keep_alive = 0
-            server.look_whether_idle()
-            assert not server.transport.is_closing(), "it begins another request"
-            await client.send(asking("/two").removeprefix(b"GET /"))
-            await client.reader.readuntil(b"/two")
-            assert await client.rest() == b""
-
-    run(scene())
+async def test_a_connection_is_kept_so_long_after_its_last_request() -> None:
+    async with connected(Answering()) as client:
+        server = client.server
+        await client.send(asking("/one"))
+        await client.reader.readuntil(b"/one")
+        server.look_whether_idle()
+        assert not server.transport.is_closing(), "its time is not over"
+        await client.send(b"GET /")
+        server.timeout_keep_alive = 0
+        server.look_whether_idle()
+        assert not server.transport.is_closing(), "it begins another request"
+        await client.send(asking("/two").removeprefix(b"GET /"))
+        await client.reader.readuntil(b"/two")
+        assert await client.rest() == b""
 
 
 class Answering:
@@ -271,28 +250,22 @@ def asking(path: str, method: str = "GET", **headers: str) -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode()
 
 
-def test_requests_in_a_pipeline_are_answered_in_turn_and_the_last_one_ends_the_connection() -> None:
-    async def scene() -> None:
-        async with connected(Answering()) as client:
-            asked = [asking("/one"), asking("/two", "HEAD"), asking("/three"), asking("/last", Connection="close")]
-            client.writer.write(b"".join(asked))
-            said = (await client.rest()).split(b"HTTP/1.1 200 OK\r\n")[1:]
-            assert [one.rpartition(b"\r\n\r\n")[2] for one in said] == [b"/one", b"", b"/three", b"/last"]
-            assert [b"content-length: %d\r\n" % size in one for size, one in zip((4, 4, 6, 5), said, strict=True)]
-            assert [b"connection: close" in one for one in said] == [False, False, False, True]
-            assert all(one.count(b"date: ") == 1 for one in said)
-
-    run(scene())
+async def test_requests_in_a_pipeline_are_answered_in_turn_and_the_last_one_ends_the_connection() -> None:
+    async with connected(Answering()) as client:
+        asked = [asking("/one"), asking("/two", "HEAD"), asking("/three"), asking("/last", Connection="close")]
+        client.writer.write(b"".join(asked))
+        said = (await client.rest()).split(b"HTTP/1.1 200 OK\r\n")[1:]
+        assert [one.rpartition(b"\r\n\r\n")[2] for one in said] == [b"/one", b"", b"/three", b"/last"]
+        assert [b"content-length: %d\r\n" % size in one for size, one in zip((4, 4, 6, 5), said, strict=True)]
+        assert [b"connection: close" in one for one in said] == [False, False, False, True]
+        assert all(one.count(b"date: ") == 1 for one in said)
 
 
-def test_a_header_that_would_begin_another_is_never_sent() -> None:
-    async def scene() -> None:
-        async with connected(Answering()) as client:
-            client.writer.write(asking("/bad"))
-            said = await client.rest()
-            assert b"x-more" not in said
-
-    run(scene())
+async def test_a_header_that_would_begin_another_is_never_sent() -> None:
+    async with connected(Answering()) as client:
+        client.writer.write(asking("/bad"))
+        said = await client.rest()
+        assert b"x-more" not in said
 
 
 class InPieces:
@@ -333,7 +306,7 @@ class InPieces:
         *(("HEAD", path) for path in ("/plain", "/long", "/none")),
     ],
 )
-def test_an_answer_in_pieces_is_byte_for_byte_that_of_uvicorn(path: str, method: str) -> None:
+async def test_an_answer_in_pieces_is_byte_for_byte_that_of_uvicorn(path: str, method: str) -> None:
     async def said(*, direct: bool) -> tuple[list[bytes], list[bool]]:
         application = InPieces(direct=direct)
         async with connected(application) as client:
@@ -344,13 +317,10 @@ def test_an_answer_in_pieces_is_byte_for_byte_that_of_uvicorn(path: str, method:
             lines = (await client.rest()).split(b"\r\n")
         return [line for line in lines if not line.startswith(b"date: ")], application.at_once
 
-    async def scene() -> None:
-        (plain, never), (ours, directly) = await said(direct=False), await said(direct=True)
-        assert [line.lower() for line in ours] == [line.lower() for line in plain]
-        assert never == [False, False, False]
-        assert directly == [path == "/plain" and method == "GET"] * 2 + [False]
-
-    run(scene())
+    (plain, never), (ours, directly) = await said(direct=False), await said(direct=True)
+    assert [line.lower() for line in ours] == [line.lower() for line in plain]
+    assert never == [False, False, False]
+    assert directly == [path == "/plain" and method == "GET"] * 2 + [False]
 
 
 @pytest.mark.parametrize(
@@ -380,11 +350,8 @@ def test_a_proxy_of_this_machine_says_who_asks(
 
 
 @pytest.mark.parametrize("protocol", [PieceProtocol, MessageProtocol])
-def test_a_connections_attributes_are_kept_in_a_table_that_all_share(protocol: Any) -> None:
-    async def scene() -> None:
-        config = uvicorn.Config(echo, ws=MessageProtocol, lifespan="off", log_config=None)
-        config.load()
-        made = protocol(config=config, server_state=ServerState(), app_state={})
-        assert len(vars(made)) < 30, "CPython shares the names of so many"
-
-    run(scene())
+async def test_a_connections_attributes_are_kept_in_a_table_that_all_share(protocol: Any) -> None:
+    config = uvicorn.Config(echo, ws=MessageProtocol, lifespan="off", log_config=None)
+    config.load()
+    made = protocol(config=config, server_state=ServerState(), app_state={})
+    assert len(vars(made)) < 30, "CPython shares the names of so many"

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from gateway.transport.waiting import Flag
-from tests.support.aio import run
 
 KINDS = pytest.mark.parametrize("kind", [Flag, asyncio.Event])
 
@@ -20,41 +19,35 @@ async def turns(count: int = 3) -> None:
 
 
 @KINDS
-def test_all_who_wait_go_on_also_if_it_is_cleared_at_once(kind: Callable[[], Flag]) -> None:
-    async def body() -> None:
-        flag = kind()
-        waiters = [asyncio.create_task(flag.wait()) for _ in range(3)]
-        await turns()
-        assert not any(waiter.done() for waiter in waiters)
-        flag.set()
-        flag.clear()
-        await asyncio.gather(*waiters)
-        late = asyncio.create_task(flag.wait())
-        await turns()
-        assert not (late.done() or flag.is_set())
-        flag.set()
-        await late
-        await flag.wait()
-
-    run(body())
+async def test_all_who_wait_go_on_also_if_it_is_cleared_at_once(kind: Callable[[], Flag]) -> None:
+    flag = kind()
+    waiters = [asyncio.create_task(flag.wait()) for _ in range(3)]
+    await turns()
+    assert not any(waiter.done() for waiter in waiters)
+    flag.set()
+    flag.clear()
+    await asyncio.gather(*waiters)
+    late = asyncio.create_task(flag.wait())
+    await turns()
+    assert not (late.done() or flag.is_set())
+    flag.set()
+    await late
+    await flag.wait()
 
 
 @KINDS
-def test_a_waiter_who_gives_up_keeps_no_other_from_going_on(kind: Callable[[], Flag]) -> None:
-    async def body() -> None:
-        flag = kind()
-        first, second = (asyncio.create_task(flag.wait()) for _ in range(2))
-        await turns()
-        first.cancel()
-        await asyncio.wait([first])
-        third = asyncio.create_task(flag.wait())
-        await turns()
-        second.cancel()
-        flag.set()
-        await asyncio.wait([second, third])
-        assert (first.cancelled(), second.cancelled(), third.cancelled()) == (True, True, False)
-
-    run(body())
+async def test_a_waiter_who_gives_up_keeps_no_other_from_going_on(kind: Callable[[], Flag]) -> None:
+    flag = kind()
+    first, second = (asyncio.create_task(flag.wait()) for _ in range(2))
+    await turns()
+    first.cancel()
+    await asyncio.wait([first])
+    third = asyncio.create_task(flag.wait())
+    await turns()
+    second.cancel()
+    flag.set()
+    await asyncio.wait([second, third])
+    assert (first.cancelled(), second.cancelled(), third.cancelled()) == (True, True, False)
 
 
 def test_one_that_nobody_waits_for_is_small() -> None:

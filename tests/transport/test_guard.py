@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
-import uvloop
 
 from gateway.core.errors import Denied, Invalid, Refused
 from gateway.transport.guard import Guard
@@ -17,12 +15,7 @@ from gateway.transport.http import HttpClient, Unreachable
 from tests.support import aio
 from tests.support.raw_http import Exchange, serving
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(coro, loop_factory=request.param)
+pytestmark = pytest.mark.each_loop
 
 
 def names(**table: list[str]) -> Callable[[str, int], Coroutine[Any, Any, list[str]]]:
@@ -216,43 +209,33 @@ async def hello(exchange: Exchange) -> None:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "[::1]", "127.1", "2130706433", "0x7f000001", "localhost", "rebound.test"]
 )
-def test_a_guarded_client_never_connects_to_an_internal_address(run: Run, host: str) -> None:
+async def test_a_guarded_client_never_connects_to_an_internal_address(host: str) -> None:
     resolve = names(rebound=["8.8.8.8", "127.0.0.1"]) if host == "rebound.test" else None
 
-    async def test() -> None:
-        guard = Guard(resolve=resolve)
-        async with serving(hello) as server, HttpClient(guard=guard) as client:
-            if resolve is not None:
-                await guard.check(f"http://{host}:{server.port}/")  # fine at registration, and then
-            with pytest.raises(Refused):
-                await client.request("POST", f"http://{host}:{server.port}/", json=b"{}")
-            assert server.connections == 0
-
-    run(test())
+    guard = Guard(resolve=resolve)
+    async with serving(hello) as server, HttpClient(guard=guard) as client:
+        if resolve is not None:
+            await guard.check(f"http://{host}:{server.port}/")  # fine at registration, and then
+        with pytest.raises(Refused):
+            await client.request("POST", f"http://{host}:{server.port}/", json=b"{}")
+        assert server.connections == 0
 
 
-def test_the_connection_goes_to_the_address_that_was_judged(run: Run) -> None:
+async def test_the_connection_goes_to_the_address_that_was_judged() -> None:
     """Each connection resolves once: a second answer, which would be refused, is never asked for."""
-
-    async def test() -> None:
-        guard = Guard(["127.0.0.1/32"], resolve=names(hook=["127.0.0.1", "127.0.0.2"]))
-        async with serving(hello) as server, HttpClient(guard=guard) as client:
-            url = f"http://hook.test:{server.port}/hook"
-            assert (await client.request("POST", url, json=b"{}")).body == b"hello"
-            assert server.seen[0].headers["host"] == f"hook.test:{server.port}"
-            assert (await client.request("POST", url)).body == b"hello"  # the kept connection
-            server.seen[0].writer.close()
-            await server.seen[0].writer.wait_closed()
-            with pytest.raises(Denied):
-                await client.request("GET", url)
-
-    run(test())
+    guard = Guard(["127.0.0.1/32"], resolve=names(hook=["127.0.0.1", "127.0.0.2"]))
+    async with serving(hello) as server, HttpClient(guard=guard) as client:
+        url = f"http://hook.test:{server.port}/hook"
+        assert (await client.request("POST", url, json=b"{}")).body == b"hello"
+        assert server.seen[0].headers["host"] == f"hook.test:{server.port}"
+        assert (await client.request("POST", url)).body == b"hello"  # the kept connection
+        server.seen[0].writer.close()
+        await server.seen[0].writer.wait_closed()
+        with pytest.raises(Denied):
+            await client.request("GET", url)
 
 
-def test_a_callback_host_that_does_not_resolve_just_now_is_unreachable(run: Run) -> None:
-    async def test() -> None:
-        async with HttpClient(guard=Guard(resolve=names())) as client:
-            with pytest.raises(Unreachable):
-                await client.request("POST", "http://gone.test/hook")
-
-    run(test())
+async def test_a_callback_host_that_does_not_resolve_just_now_is_unreachable() -> None:
+    async with HttpClient(guard=Guard(resolve=names())) as client:
+        with pytest.raises(Unreachable):
+            await client.request("POST", "http://gone.test/hook")

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import uvloop
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid, Unavailable
 from gateway.transport.guard import Guard
@@ -23,14 +22,9 @@ from tests.support import aio
 from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+pytestmark = pytest.mark.each_loop
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(coro, loop_factory=request.param)
 
 
 def chunk(data: bytes) -> bytes:
@@ -70,63 +64,54 @@ async def collect(response: StreamResponse) -> tuple[bytes, Exception | None]:
 # -- request ---------------------------------------------------------------------------------------
 
 
-def test_a_request_arrives_as_it_was_asked_for(run: Run) -> None:
-    async def test() -> None:
-        async with (
-            serving(hello) as server,
-            HttpClient(f"{server.url}/base/", headers={"X-A": "1"}, auth=HttpAuth(bearer="tok")) as client,
-        ):
-            answer = await client.request(
-                "POST",
-                "/runs/" + segment("a/b c"),
-                json=b'{"x":1}',
-                params={"n": 2},
-                headers={"traceparent": "00-1", "x-a": "2"},
-            )
-            assert (answer.status, answer.body, answer.content_type) == (200, b"hello", "text/plain")
-            assert answer.headers["CONTENT-LENGTH"] == "5"
-            (seen,) = server.seen
-            assert (seen.method, seen.target, seen.body) == ("POST", "/base/runs/a%2Fb%20c?n=2", b'{"x":1}')
-            expected = {
-                "content-type": "application/json",
-                "authorization": "Bearer tok",
-                "x-a": "2",
-                "traceparent": "00-1",
-                "accept-encoding": "gzip",
-                "user-agent": "interlingua",
-            }
-            assert expected.items() <= seen.headers.items()
-
-    run(test())
+async def test_a_request_arrives_as_it_was_asked_for() -> None:
+    async with (
+        serving(hello) as server,
+        HttpClient(f"{server.url}/base/", headers={"X-A": "1"}, auth=HttpAuth(bearer="tok")) as client,
+    ):
+        answer = await client.request(
+            "POST",
+            "/runs/" + segment("a/b c"),
+            json=b'{"x":1}',
+            params={"n": 2},
+            headers={"traceparent": "00-1", "x-a": "2"},
+        )
+        assert (answer.status, answer.body, answer.content_type) == (200, b"hello", "text/plain")
+        assert answer.headers["CONTENT-LENGTH"] == "5"
+        (seen,) = server.seen
+        assert (seen.method, seen.target, seen.body) == ("POST", "/base/runs/a%2Fb%20c?n=2", b'{"x":1}')
+        expected = {
+            "content-type": "application/json",
+            "authorization": "Bearer tok",
+            "x-a": "2",
+            "traceparent": "00-1",
+            "accept-encoding": "gzip",
+            "user-agent": "interlingua",
+        }
+        assert expected.items() <= seen.headers.items()
 
 
-def test_an_api_key_goes_in_the_header_that_the_agent_wants(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url, auth=HttpAuth(api_key="k")) as client:
-            await client.request("GET", "")
-            assert server.seen[0].headers["x-api-key"] == "k"
-            assert "authorization" not in server.seen[0].headers
-
-    run(test())
+async def test_an_api_key_goes_in_the_header_that_the_agent_wants() -> None:
+    async with serving(hello) as server, HttpClient(server.url, auth=HttpAuth(api_key="k")) as client:
+        await client.request("GET", "")
+        assert server.seen[0].headers["x-api-key"] == "k"
+        assert "authorization" not in server.seen[0].headers
     assert "secret" not in repr(HttpAuth(bearer="secret", api_key="secret"))
 
 
-def test_a_status_is_an_answer_and_not_an_error(run: Run) -> None:
+async def test_a_status_is_an_answer_and_not_an_error() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.answer(b"[1,", status="503 No")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            answer = await client.request("GET", "/")
-            assert (answer.status, answer.body) == (503, b"[1,")
-            with pytest.raises(AgentBroken, match="not JSON"):
-                answer.json()
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        answer = await client.request("GET", "/")
+        assert (answer.status, answer.body) == (503, b"[1,")
+        with pytest.raises(AgentBroken, match="not JSON"):
+            answer.json()
 
 
 @pytest.mark.parametrize("body", ["bytes", "iterable", "large"])
-def test_a_body_may_be_bytes_or_come_in_pieces(run: Run, body: str) -> None:
+async def test_a_body_may_be_bytes_or_come_in_pieces(body: str) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"one"
         yield b"two"
@@ -134,26 +119,20 @@ def test_a_body_may_be_bytes_or_come_in_pieces(run: Run, body: str) -> None:
     large = b"x" * (3 << 20)
     sent: Any = {"bytes": b"onetwo", "iterable": pieces(), "large": large}[body]
 
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url) as client:
-            await client.request("PUT", "/", body=sent)
-            assert server.seen[0].body == (large if body == "large" else b"onetwo")
-
-    run(test())
+    async with serving(hello) as server, HttpClient(server.url) as client:
+        await client.request("PUT", "/", body=sent)
+        assert server.seen[0].body == (large if body == "large" else b"onetwo")
 
 
-def test_requests_share_connections(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url) as client:
-            for _ in range(5):
-                await client.request("GET", "/")
-            assert (server.connections, len(server.seen)) == (1, 5)
-
-    run(test())
+async def test_requests_share_connections() -> None:
+    async with serving(hello) as server, HttpClient(server.url) as client:
+        for _ in range(5):
+            await client.request("GET", "/")
+        assert (server.connections, len(server.seen)) == (1, 5)
 
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
-def test_answers_without_a_body_are_empty(run: Run, method: str) -> None:
+async def test_answers_without_a_body_are_empty(method: str) -> None:
     async def handler(exchange: Exchange) -> None:
         if exchange.method == "HEAD":
             gzipped = b"Content-Encoding: gzip\r\n" if exchange.target == "/gzip" else b""
@@ -161,13 +140,10 @@ def test_answers_without_a_body_are_empty(run: Run, method: str) -> None:
         else:
             await exchange.say(b"HTTP/1.1 204 No Content\r\n\r\n")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            for path in ("/", "/gzip"):
-                assert (await client.request(method, path, max_bytes=10)).body == b""
-            assert server.connections == 1
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        for path in ("/", "/gzip"):
+            assert (await client.request(method, path, max_bytes=10)).body == b""
+        assert server.connections == 1
 
 
 @pytest.mark.parametrize("path", ["/../admin", "/x/../../admin", "/%2e%2e/admin", "admin", "/x/%2E%2e/.%2e/admin"])
@@ -202,76 +178,59 @@ def test_a_base_that_is_no_base_is_refused_when_the_client_is_made(url: str) -> 
         HttpClient(url)
 
 
-def test_values_that_no_request_can_carry_are_the_callers_fault(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url) as client:
-            with pytest.raises(Invalid):
-                await client.request("GET", "/", headers={"traceparent": "a\r\nX-Evil: 1"})
-            with pytest.raises(Invalid):
-                await client.upload("/", {}, [FilePart("file", "a\r\nX: y", b"x")])
-            assert server.seen == []
-
-    run(test())
+async def test_values_that_no_request_can_carry_are_the_callers_fault() -> None:
+    async with serving(hello) as server, HttpClient(server.url) as client:
+        with pytest.raises(Invalid):
+            await client.request("GET", "/", headers={"traceparent": "a\r\nX-Evil: 1"})
+        with pytest.raises(Invalid):
+            await client.upload("/", {}, [FilePart("file", "a\r\nX: y", b"x")])
+        assert server.seen == []
 
 
 # -- agents that are not there ---------------------------------------------------------------------
 
 
-def test_a_refused_connection_is_unreachable_and_named_without_secrets(run: Run) -> None:
+async def test_a_refused_connection_is_unreachable_and_named_without_secrets() -> None:
     port = free_port()
 
-    async def test() -> None:
-        async with HttpClient(f"http://user:secret@127.0.0.1:{port}/x?") as client:
-            with pytest.raises(Unreachable) as caught:
-                await client.request("GET", "/y?key=secret", headers={"X": "secret"})
-            assert f"127.0.0.1:{port}" in str(caught.value)
-            assert "secret" not in str(caught.value)
-            assert caught.value.retryable
-
-    run(test())
+    async with HttpClient(f"http://user:secret@127.0.0.1:{port}/x?") as client:
+        with pytest.raises(Unreachable) as caught:
+            await client.request("GET", "/y?key=secret", headers={"X": "secret"})
+        assert f"127.0.0.1:{port}" in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert caught.value.retryable
 
 
-def test_an_unknown_name_is_unreachable(run: Run) -> None:
+async def test_an_unknown_name_is_unreachable() -> None:
     async def nowhere(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
-    async def test() -> None:
-        async with HttpClient("http://agent.test:81", guard=Guard(resolve=nowhere)) as client:
-            with pytest.raises(Unreachable, match=r"agent\.test:81 does not resolve"):
-                await client.request("POST", "/")
-
-    run(test())
+    async with HttpClient("http://agent.test:81", guard=Guard(resolve=nowhere)) as client:
+        with pytest.raises(Unreachable, match=r"agent\.test:81 does not resolve"):
+            await client.request("POST", "/")
 
 
-def test_tls_to_an_agent_that_has_none_is_unreachable(run: Run) -> None:
+async def test_tls_to_an_agent_that_has_none_is_unreachable() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async def test() -> None:
-        async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            async with HttpClient(f"https://127.0.0.1:{port}") as client:
-                with pytest.raises(Unreachable, match="no TLS connection"):
-                    await client.request("GET", "/")
-
-    run(test())
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with HttpClient(f"https://127.0.0.1:{port}") as client:
+            with pytest.raises(Unreachable, match="no TLS connection"):
+                await client.request("GET", "/")
 
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_new_connection_closed_without_an_answer_is_gone_and_not_tried_again(
-    run: Run, reset: bool, method: str
-) -> None:
-    async def test() -> None:
-        async with serving(says(reset=reset)) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentGone) as caught:
-                await client.request(method, "/")
-            assert not isinstance(caught.value, Unreachable)
-            assert len(server.seen) == 1
-
-    run(test())
+async def test_a_new_connection_closed_without_an_answer_is_gone_and_not_tried_again(reset: bool, method: str) -> None:
+    async with serving(says(reset=reset)) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentGone) as caught:
+            await client.request(method, "/")
+        assert not isinstance(caught.value, Unreachable)
+        assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -279,8 +238,8 @@ def test_a_new_connection_closed_without_an_answer_is_gone_and_not_tried_again(
     ("method", "said", "tries"),
     [("GET", b"", 2), ("DELETE", b"", 2), ("POST", b"", 1), ("PATCH", b"", 1), ("GET", b"HTTP/1.1 20", 1)],
 )
-def test_only_an_idempotent_request_on_a_kept_connection_is_repeated_and_only_before_any_byte(
-    run: Run, reset: bool, method: str, said: bytes, tries: int
+async def test_only_an_idempotent_request_on_a_kept_connection_is_repeated_and_only_before_any_byte(
+    reset: bool, method: str, said: bytes, tries: int
 ) -> None:
     async def handler(exchange: Exchange) -> None:
         if exchange.target == "/first":
@@ -293,37 +252,31 @@ def test_only_an_idempotent_request_on_a_kept_connection_is_repeated_and_only_be
         else:
             await exchange.answer(b"2")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            await client.request("GET", "/first")
-            if tries == 2:
-                assert (await client.request(method, "/second", json=b"{}")).body == b"2"
-            else:
-                with pytest.raises(AgentGone):
-                    await client.request(method, "/second", json=b"{}")
-            assert [seen.target for seen in server.seen].count("/second") == tries
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        await client.request("GET", "/first")
+        if tries == 2:
+            assert (await client.request(method, "/second", json=b"{}")).body == b"2"
+        else:
+            with pytest.raises(AgentGone):
+                await client.request(method, "/second", json=b"{}")
+        assert [seen.target for seen in server.seen].count("/second") == tries
 
 
-def test_a_repeat_that_fails_too_is_not_repeated_again(run: Run) -> None:
+async def test_a_repeat_that_fails_too_is_not_repeated_again() -> None:
     async def handler(exchange: Exchange) -> None:
         if exchange.target == "/first":
             await exchange.answer()
         else:
             exchange.writer.close()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            await client.request("GET", "/first")
-            with pytest.raises(AgentGone):
-                await client.request("GET", "/second")
-            assert len(server.seen) == 3
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        await client.request("GET", "/first")
+        with pytest.raises(AgentGone):
+            await client.request("GET", "/second")
+        assert len(server.seen) == 3
 
 
-def test_a_repeat_that_finds_a_second_closed_connection_is_not_repeated_again(run: Run) -> None:
+async def test_a_repeat_that_finds_a_second_closed_connection_is_not_repeated_again() -> None:
     async def handler(exchange: Exchange) -> None:
         if exchange.target == "/first":
             await both.wait()
@@ -335,46 +288,34 @@ def test_a_repeat_that_finds_a_second_closed_connection_is_not_repeated_again(ru
 
     both = asyncio.Barrier(2)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            await asyncio.gather(client.request("GET", "/first"), client.request("GET", "/first"))
-            with pytest.raises(AgentGone):
-                await client.request("GET", "/second")
-            assert len(server.seen) == 4
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        await asyncio.gather(client.request("GET", "/first"), client.request("GET", "/first"))
+        with pytest.raises(AgentGone):
+            await client.request("GET", "/second")
+        assert len(server.seen) == 4
 
 
-def test_an_agent_that_never_answers_times_out(run: Run) -> None:
-    server: Any = None
-
+async def test_an_agent_that_never_answers_times_out() -> None:
     async def once(exchange: Exchange) -> None:
         await (exchange.answer(b"hello") if len(server.seen) == 1 else exchange.gone())
 
-    async def test() -> None:
-        nonlocal server
-        async with serving(once) as server, HttpClient(server.url, timeout=0.1) as client:
-            await client.request("GET", "/", timeout=30)  # so that connecting takes nothing of the time
-            with pytest.raises(AgentTimeout, match=rf"127\.0\.0\.1:{server.port} did not answer within 0\.1 s"):
-                await client.request("POST", "/")
-            with pytest.raises(AgentTimeout):
-                async with client.stream("GET", "/", timeout=0.1):
-                    raise AssertionError("no head ever came")
-
-    run(test())
+    async with serving(once) as server, HttpClient(server.url, timeout=0.1) as client:
+        await client.request("GET", "/", timeout=30)  # so that connecting takes nothing of the time
+        with pytest.raises(AgentTimeout, match=rf"127\.0\.0\.1:{server.port} did not answer within 0\.1 s"):
+            await client.request("POST", "/")
+        with pytest.raises(AgentTimeout):
+            async with client.stream("GET", "/", timeout=0.1):
+                raise AssertionError("no head ever came")
 
 
-def test_the_timeout_of_a_request_covers_the_body(run: Run) -> None:
+async def test_the_timeout_of_a_request_covers_the_body() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell")
         await exchange.gone()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentTimeout):
-                await client.request("GET", "/", timeout=0.1)
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentTimeout):
+            await client.request("GET", "/", timeout=0.1)
 
 
 def test_waiting_for_the_pool_is_limited_by_the_connect_timeout() -> None:
@@ -411,44 +352,35 @@ def test_waiting_for_the_pool_is_limited_by_the_connect_timeout() -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
     ],
 )
-def test_what_is_not_http_is_broken(run: Run, said: bytes) -> None:
-    async def test() -> None:
-        async with serving(says(said)) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentBroken):
-                await client.request("GET", "/")
-
-    run(test())
+async def test_what_is_not_http_is_broken(said: bytes) -> None:
+    async with serving(says(said)) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentBroken):
+            await client.request("GET", "/")
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_less_than_the_announced_length_is_gone(run: Run, reset: bool) -> None:
+async def test_less_than_the_announced_length_is_gone(reset: bool) -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"
 
-    async def test() -> None:
-        async with serving(says(said, reset=reset)) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentGone):
-                await client.request("GET", "/")
-
-    run(test())
+    async with serving(says(said, reset=reset)) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentGone):
+            await client.request("GET", "/")
 
 
-def test_more_than_the_announced_length_is_no_second_answer(run: Run) -> None:
+async def test_more_than_the_announced_length_is_no_second_answer() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
         )
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            for _ in range(2):
-                with suppress(AgentBroken):  # it may be found while the first is read
-                    assert (await client.request("POST", "/")).body == b"hello"
-            assert server.connections == 2
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        for _ in range(2):
+            with suppress(AgentBroken):  # it may be found while the first is read
+                assert (await client.request("POST", "/")).body == b"hello"
+        assert server.connections == 2
 
 
-def test_what_is_said_before_it_is_asked_for_is_no_answer(run: Run) -> None:
+async def test_what_is_said_before_it_is_asked_for_is_no_answer() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.answer(b"good")
         if exchange.connection == 1:
@@ -458,17 +390,14 @@ def test_what_is_said_before_it_is_asked_for_is_no_answer(run: Run) -> None:
 
     read = asyncio.Event()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            assert (await client.request("POST", "/")).body == b"good"
-            read.set()
-            await turns()
-            for _ in range(2):
-                with suppress(AgentGone):  # the request may be on its way when that comes
-                    assert (await client.request("POST", "/")).body == b"good"
-            assert (await client.request("POST", "/")).body == b"good"
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        assert (await client.request("POST", "/")).body == b"good"
+        read.set()
+        await turns()
+        for _ in range(2):
+            with suppress(AgentGone):  # the request may be on its way when that comes
+                assert (await client.request("POST", "/")).body == b"good"
+        assert (await client.request("POST", "/")).body == b"good"
 
 
 @pytest.mark.parametrize(
@@ -478,9 +407,7 @@ def test_what_is_said_before_it_is_asked_for_is_no_answer(run: Run) -> None:
         (CHUNKED, chunk(b"good") + b"0\r\n\r\n"),
     ],
 )
-def test_what_comes_in_one_piece_with_the_end_of_an_answer_is_no_second_answer(
-    run: Run, begin: bytes, end: bytes
-) -> None:
+async def test_what_comes_in_one_piece_with_the_end_of_an_answer_is_no_second_answer(begin: bytes, end: bytes) -> None:
     async def handler(exchange: Exchange) -> None:
         if exchange.connection > 1:
             return await exchange.answer(b"good")
@@ -488,16 +415,13 @@ def test_what_comes_in_one_piece_with_the_end_of_an_answer_is_no_second_answer(
         await turns()
         await exchange.say(end + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            for _ in range(3):
-                assert (await client.request("POST", "/")).body == b"good"
-            assert server.connections == 2
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        for _ in range(3):
+            assert (await client.request("POST", "/")).body == b"good"
+        assert server.connections == 2
 
 
-def test_a_malformed_chunk_breaks_at_once_after_what_came_before_it(run: Run) -> None:
+async def test_a_malformed_chunk_breaks_at_once_after_what_came_before_it() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(CHUNKED, chunk(b"hello"))
         await read.wait()
@@ -506,34 +430,28 @@ def test_a_malformed_chunk_breaks_at_once_after_what_came_before_it(run: Run) ->
 
     read = asyncio.Event()
 
-    async def test() -> None:
-        async with (
-            serving(handler) as server,
-            HttpClient(server.url) as client,
-            client.stream("GET", "/") as response,
-        ):
-            chunks = response.chunks()
-            assert await anext(chunks) == b"hello"
-            read.set()
-            with pytest.raises(AgentBroken, match="malformed"):
-                await anext(chunks)
-
-    run(test())
+    async with (
+        serving(handler) as server,
+        HttpClient(server.url) as client,
+        client.stream("GET", "/") as response,
+    ):
+        chunks = response.chunks()
+        assert await anext(chunks) == b"hello"
+        read.set()
+        with pytest.raises(AgentBroken, match="malformed"):
+            await anext(chunks)
 
 
-def test_a_malformed_chunk_that_comes_with_the_head_is_broken(run: Run) -> None:
-    async def test() -> None:
-        async with serving(says(CHUNKED + chunk(b"hello") + b"zz\r\n")) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentBroken):
-                await client.request("GET", "/")
-
-    run(test())
+async def test_a_malformed_chunk_that_comes_with_the_head_is_broken() -> None:
+    async with serving(says(CHUNKED + chunk(b"hello") + b"zz\r\n")) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentBroken):
+            await client.request("GET", "/")
 
 
 # -- streams ---------------------------------------------------------------------------------------
 
 
-def test_every_chunk_is_handed_over_before_the_next_is_sent(run: Run) -> None:
+async def test_every_chunk_is_handed_over_before_the_next_is_sent() -> None:
     got: asyncio.Event
 
     async def handler(exchange: Exchange) -> None:
@@ -544,26 +462,22 @@ def test_every_chunk_is_handed_over_before_the_next_is_sent(run: Run) -> None:
             await got.wait()
         await exchange.say(b"0\r\n\r\n")
 
-    async def test() -> None:
-        nonlocal got
-        got = asyncio.Event()
-        async with (
-            serving(handler) as server,
-            HttpClient(server.url) as client,
-            client.stream("GET", "/", idle_timeout=30) as response,
-        ):
-            assert (response.status, response.content_type) == (200, "text/event-stream")
-            assert server.seen[0].headers["accept-encoding"] == "identity"
-            pieces = []
-            async for piece in response.chunks():
-                pieces.append(piece)
-                got.set()
-            assert pieces == [b"%d" % number for number in range(50)]
-
-    run(test())
+    got = asyncio.Event()
+    async with (
+        serving(handler) as server,
+        HttpClient(server.url) as client,
+        client.stream("GET", "/", idle_timeout=30) as response,
+    ):
+        assert (response.status, response.content_type) == (200, "text/event-stream")
+        assert server.seen[0].headers["accept-encoding"] == "identity"
+        pieces = []
+        async for piece in response.chunks():
+            pieces.append(piece)
+            got.set()
+        assert pieces == [b"%d" % number for number in range(50)]
 
 
-def test_a_stream_that_comes_byte_by_byte_is_whole(run: Run) -> None:
+async def test_a_stream_that_comes_byte_by_byte_is_whole() -> None:
     wire = CHUNKED + chunk(b"hello") + chunk(b"world") + b"0\r\n\r\n"
 
     async def handler(exchange: Exchange) -> None:
@@ -573,15 +487,12 @@ def test_a_stream_that_comes_byte_by_byte_is_whole(run: Run) -> None:
             await exchange.say(wire[place : place + 1])
             await asyncio.sleep(0)
 
-    async def test() -> None:
-        async with (
-            serving(handler) as server,
-            HttpClient(server.url) as client,
-            client.stream("GET", "/") as response,
-        ):
-            assert await collect(response) == (b"helloworld", None)
-
-    run(test())
+    async with (
+        serving(handler) as server,
+        HttpClient(server.url) as client,
+        client.stream("GET", "/") as response,
+    ):
+        assert await collect(response) == (b"helloworld", None)
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -590,10 +501,10 @@ def test_a_stream_that_comes_byte_by_byte_is_whole(run: Run) -> None:
     [CHUNKED, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
     ids=["chunked", "length", "until the end"],
 )
-def test_an_agent_that_dies_in_mid_stream_is_gone_after_what_it_said(run: Run, head: bytes, reset: bool) -> None:
+async def test_an_agent_that_dies_in_mid_stream_is_gone_after_what_it_said(head: bytes, reset: bool) -> None:
     """Also when the reader was slow, and death came before it looked."""
     body = chunk(b"hello") if head == CHUNKED else b"hello"
-    died: asyncio.Event
+    told, died = asyncio.Event(), asyncio.Event()
 
     async def handler(exchange: Exchange) -> None:
         await exchange.say(head, body)
@@ -601,26 +512,20 @@ def test_an_agent_that_dies_in_mid_stream_is_gone_after_what_it_said(run: Run, h
         exchange.reset() if reset else exchange.writer.close()
         died.set()
 
-    async def test() -> None:
-        nonlocal died
-        died = asyncio.Event()
-        async with (
-            serving(handler) as server,
-            HttpClient(server.url) as client,
-            client.stream("GET", "/", idle_timeout=30) as response,
-        ):
-            told.set()
-            await died.wait()
-            await turns()
-            got, error = await collect(response)
-            assert got == b"hello"
-            if head.endswith(b"OK\r\n\r\n") and not reset:
-                assert error is None  # a body without length ends where the connection does
-            else:
-                assert isinstance(error, AgentGone)
-
-    told = asyncio.Event()
-    run(test())
+    async with (
+        serving(handler) as server,
+        HttpClient(server.url) as client,
+        client.stream("GET", "/", idle_timeout=30) as response,
+    ):
+        told.set()
+        await died.wait()
+        await turns()
+        got, error = await collect(response)
+        assert got == b"hello"
+        if head.endswith(b"OK\r\n\r\n") and not reset:
+            assert error is None  # a body without length ends where the connection does
+        else:
+            assert isinstance(error, AgentGone)
 
 
 def test_only_silence_times_out_and_neither_a_slow_stream_nor_a_slow_reader() -> None:
@@ -665,7 +570,7 @@ def test_only_silence_times_out_and_neither_a_slow_stream_nor_a_slow_reader() ->
     aio.run(test(), timeout=1000, loop_factory=aio.Still)
 
 
-def test_silence_in_a_stream_times_out_after_what_was_said(run: Run) -> None:
+async def test_silence_in_a_stream_times_out_after_what_was_said() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(CHUNKED, chunk(b"hello"))
         await exchange.gone()
@@ -673,18 +578,15 @@ def test_silence_in_a_stream_times_out_after_what_was_said(run: Run) -> None:
 
     closed = asyncio.Event()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            async with client.stream("GET", "/", idle_timeout=0.1) as response:
-                got, error = await collect(response)
-                assert got == b"hello"
-                assert isinstance(error, AgentTimeout)
-            await closed.wait()
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        async with client.stream("GET", "/", idle_timeout=0.1) as response:
+            got, error = await collect(response)
+            assert got == b"hello"
+            assert isinstance(error, AgentTimeout)
+        await closed.wait()
 
 
-def test_leaving_a_stream_early_closes_the_connection(run: Run) -> None:
+async def test_leaving_a_stream_early_closes_the_connection() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(CHUNKED, chunk(b"hello"))
         await exchange.gone()
@@ -692,19 +594,16 @@ def test_leaving_a_stream_early_closes_the_connection(run: Run) -> None:
 
     closed = asyncio.Event()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            async with client.stream("GET", "/") as response:
-                async for _ in response.chunks():
-                    break
-            await closed.wait()
-            with pytest.raises(AgentGone):
-                await response.read()
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        async with client.stream("GET", "/") as response:
+            async for _ in response.chunks():
+                break
+        await closed.wait()
+        with pytest.raises(AgentGone):
+            await response.read()
 
 
-def test_cancelling_the_reader_closes_the_connection(run: Run) -> None:
+async def test_cancelling_the_reader_closes_the_connection() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(CHUNKED, chunk(b"hello"))
         await exchange.gone()
@@ -712,24 +611,21 @@ def test_cancelling_the_reader_closes_the_connection(run: Run) -> None:
 
     closed, reading = asyncio.Event(), asyncio.Event()
 
-    async def test() -> None:
-        async def read(client: HttpClient) -> None:
-            async with client.stream("GET", "/") as response:
-                async for _ in response.chunks():
-                    reading.set()
+    async def read(client: HttpClient) -> None:
+        async with client.stream("GET", "/") as response:
+            async for _ in response.chunks():
+                reading.set()
 
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            task = asyncio.ensure_future(read(client))
-            await reading.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await closed.wait()
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        task = asyncio.ensure_future(read(client))
+        await reading.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await closed.wait()
 
 
-def test_cancelling_a_request_closes_the_connection(run: Run) -> None:
+async def test_cancelling_a_request_closes_the_connection() -> None:
     async def handler(exchange: Exchange) -> None:
         asked.set()
         await exchange.gone()
@@ -737,31 +633,25 @@ def test_cancelling_a_request_closes_the_connection(run: Run) -> None:
 
     closed, asked = asyncio.Event(), asyncio.Event()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            task = asyncio.ensure_future(client.request("GET", "/"))
-            await asked.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await closed.wait()
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        task = asyncio.ensure_future(client.request("GET", "/"))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await closed.wait()
 
 
-def test_the_error_body_of_a_stream_can_be_read_with_a_limit(run: Run) -> None:
+async def test_the_error_body_of_a_stream_can_be_read_with_a_limit() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.answer(b"x" * 100, status="404 Not Found")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            async with client.stream("GET", "/") as response:
-                assert (response.status, await response.read()) == (404, b"x" * 100)
-            async with client.stream("GET", "/") as response:
-                with pytest.raises(AgentBroken, match="larger than 99 bytes"):
-                    await response.read(99)
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        async with client.stream("GET", "/") as response:
+            assert (response.status, await response.read()) == (404, b"x" * 100)
+        async with client.stream("GET", "/") as response:
+            with pytest.raises(AgentBroken, match="larger than 99 bytes"):
+                await response.read(99)
 
 
 # -- size ------------------------------------------------------------------------------------------
@@ -770,21 +660,18 @@ def test_the_error_body_of_a_stream_can_be_read_with_a_limit(run: Run) -> None:
 @pytest.mark.parametrize(
     "head", [CHUNKED, b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"]
 )
-def test_an_answer_over_the_limit_is_broken_before_it_is_collected(run: Run, head: bytes) -> None:
+async def test_an_answer_over_the_limit_is_broken_before_it_is_collected(head: bytes) -> None:
     async def handler(exchange: Exchange) -> None:
         piece = b"x" * 65536
         await exchange.say(head)
         while not exchange.writer.is_closing():
             await exchange.say(chunk(piece) if head == CHUNKED else piece)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url, max_bytes=1_000_000) as client:
-            with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
-                await client.request("GET", "/")
-            with pytest.raises(AgentBroken, match="larger than 5 bytes"):
-                await client.request("GET", "/", max_bytes=5)
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url, max_bytes=1_000_000) as client:
+        with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
+            await client.request("GET", "/")
+        with pytest.raises(AgentBroken, match="larger than 5 bytes"):
+            await client.request("GET", "/", max_bytes=5)
 
 
 def zipped(*members: bytes, keep: int | None = None) -> Callable[[Exchange], Coroutine[Any, Any, None]]:
@@ -796,28 +683,22 @@ def zipped(*members: bytes, keep: int | None = None) -> Callable[[Exchange], Cor
     return handler
 
 
-def test_gzip_is_undone(run: Run) -> None:
+async def test_gzip_is_undone() -> None:
     text = b"hello " * 100_000
 
-    async def test() -> None:
-        two = zipped(gzip.compress(text), gzip.compress(b"!"))
-        async with serving(two) as server, HttpClient(server.url) as client:
-            assert (await client.request("GET", "/")).body == text + b"!"
-            async with client.stream("GET", "/") as response:
-                assert await collect(response) == (text + b"!", None)
-
-    run(test())
+    two = zipped(gzip.compress(text), gzip.compress(b"!"))
+    async with serving(two) as server, HttpClient(server.url) as client:
+        assert (await client.request("GET", "/")).body == text + b"!"
+        async with client.stream("GET", "/") as response:
+            assert await collect(response) == (text + b"!", None)
 
 
-def test_a_gzip_bomb_is_stopped_at_the_limit(run: Run) -> None:
+async def test_a_gzip_bomb_is_stopped_at_the_limit() -> None:
     bomb = gzip.compress(b"\0" * (1 << 26))
 
-    async def test() -> None:
-        async with serving(zipped(bomb)) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
-                await client.request("GET", "/", max_bytes=1_000_000)
-
-    run(test())
+    async with serving(zipped(bomb)) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
+            await client.request("GET", "/", max_bytes=1_000_000)
 
 
 def test_compressed_data_is_unpacked_in_small_pieces() -> None:
@@ -841,48 +722,42 @@ def test_compressed_data_is_unpacked_in_small_pieces() -> None:
         (zipped(*[gzip.compress(b"")] * 1000), "too many pieces"),
     ],
 )
-def test_broken_gzip_is_broken(run: Run, handler: Any, message: str) -> None:
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentBroken, match=message):
-                await client.request("GET", "/")
-
-    run(test())
+async def test_broken_gzip_is_broken(handler: Any, message: str) -> None:
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        with pytest.raises(AgentBroken, match=message):
+            await client.request("GET", "/")
 
 
 # -- files -----------------------------------------------------------------------------------------
 
 
-def test_an_upload_is_a_form_as_browsers_send_it(run: Run) -> None:
+async def test_an_upload_is_a_form_as_browsers_send_it() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"later "
         yield b"pieces"
 
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url) as client:
-            files = [
-                FilePart("file", 'größe "1".txt', b"content", "text/plain"),
-                FilePart("more", "b.bin", pieces()),
-                FilePart("large", "c.bin", b"y" * (2 << 20)),
-            ]
-            answer = await client.upload("/artifacts", {"relative_path": "a/b"}, files)
-            assert answer.body == b"hello"
-            (seen,) = server.seen
-            kind, _, boundary = seen.headers["content-type"].partition("; boundary=")
-            assert kind == "multipart/form-data"
-            parts = seen.body.split(b"--" + boundary.encode())[1:-1]
-            assert b'name="relative_path"' in parts[0]
-            assert parts[0].endswith(b"\r\n\r\na/b\r\n")
-            assert 'name="file"; filename="größe \\"1\\".txt"'.encode() in parts[1]
-            assert b"Content-Type: text/plain" in parts[1]
-            assert parts[1].endswith(b"\r\n\r\ncontent\r\n")
-            assert parts[2].endswith(b"\r\n\r\nlater pieces\r\n")
-            assert len(parts[3]) > 2 << 20
-
-    run(test())
+    async with serving(hello) as server, HttpClient(server.url) as client:
+        files = [
+            FilePart("file", 'größe "1".txt', b"content", "text/plain"),
+            FilePart("more", "b.bin", pieces()),
+            FilePart("large", "c.bin", b"y" * (2 << 20)),
+        ]
+        answer = await client.upload("/artifacts", {"relative_path": "a/b"}, files)
+        assert answer.body == b"hello"
+        (seen,) = server.seen
+        kind, _, boundary = seen.headers["content-type"].partition("; boundary=")
+        assert kind == "multipart/form-data"
+        parts = seen.body.split(b"--" + boundary.encode())[1:-1]
+        assert b'name="relative_path"' in parts[0]
+        assert parts[0].endswith(b"\r\n\r\na/b\r\n")
+        assert 'name="file"; filename="größe \\"1\\".txt"'.encode() in parts[1]
+        assert b"Content-Type: text/plain" in parts[1]
+        assert parts[1].endswith(b"\r\n\r\ncontent\r\n")
+        assert parts[2].endswith(b"\r\n\r\nlater pieces\r\n")
+        assert len(parts[3]) > 2 << 20
 
 
-def test_an_agent_that_refuses_an_upload_before_reading_it_is_heard(run: Run) -> None:
+async def test_an_agent_that_refuses_an_upload_before_reading_it_is_heard() -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 65536
@@ -896,22 +771,19 @@ def test_an_agent_that_refuses_an_upload_before_reading_it_is_heard(run: Run) ->
 
     over = asyncio.Event()
 
-    async def test() -> None:
-        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            async with HttpClient(f"http://127.0.0.1:{port}") as client:
-                answer = await client.request("POST", "/", body=endless())
-                assert (answer.status, answer.body) == (413, b"no")
-            over.set()
-
-    run(test())
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with HttpClient(f"http://127.0.0.1:{port}") as client:
+            answer = await client.request("POST", "/", body=endless())
+            assert (answer.status, answer.body) == (413, b"no")
+        over.set()
 
 
 # -- what it does not do ---------------------------------------------------------------------------
 
 
-def test_cookies_are_not_kept_and_proxies_of_the_environment_are_not_used(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_cookies_are_not_kept_and_proxies_of_the_environment_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -919,45 +791,36 @@ def test_cookies_are_not_kept_and_proxies_of_the_environment_are_not_used(
     async def handler(exchange: Exchange) -> None:
         await exchange.answer(Set_Cookie="a=b; Path=/")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            await client.request("GET", "/")
-            await client.request("GET", "/")
-            assert "cookie" not in server.seen[1].headers
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        await client.request("GET", "/")
+        await client.request("GET", "/")
+        assert "cookie" not in server.seen[1].headers
 
 
-def test_a_redirect_is_an_answer(run: Run) -> None:
+async def test_a_redirect_is_an_answer() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.answer(b"", status="302 Found", Location="/here")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            assert (await client.request("GET", "/")).status == 302
-            assert len(server.seen) == 1
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        assert (await client.request("GET", "/")).status == 302
+        assert len(server.seen) == 1
 
 
-def test_secrets_do_not_go_to_another_origin(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as other, serving(hello) as server:
-            secrets = {"x-one": "secret"}
-            async with HttpClient(server.url, headers=secrets, auth=HttpAuth(api_key="secret")) as client:
-                mine = {"x-two": "secret", "traceparent": "00-1"}
-                await client.request("GET", "/", headers=mine)
-                await client.request("GET", f"{other.url}/absolute")
-                assert "secret" not in str(other.seen[0].headers)
-                assert server.seen[0].headers["x-one"] == "secret"
-
-    run(test())
+async def test_secrets_do_not_go_to_another_origin() -> None:
+    async with serving(hello) as other, serving(hello) as server:
+        secrets = {"x-one": "secret"}
+        async with HttpClient(server.url, headers=secrets, auth=HttpAuth(api_key="secret")) as client:
+            mine = {"x-two": "secret", "traceparent": "00-1"}
+            await client.request("GET", "/", headers=mine)
+            await client.request("GET", f"{other.url}/absolute")
+            assert "secret" not in str(other.seen[0].headers)
+            assert server.seen[0].headers["x-one"] == "secret"
 
 
 # -- its life --------------------------------------------------------------------------------------
 
 
-def test_closing_the_client_ends_what_is_under_way(run: Run) -> None:
+async def test_closing_the_client_ends_what_is_under_way() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(
             CHUNKED if exchange.target != "/head" else b"", *[chunk(b"a")] * (exchange.target == "/stream")
@@ -967,27 +830,24 @@ def test_closing_the_client_ends_what_is_under_way(run: Run) -> None:
 
     asked = asyncio.Semaphore(0)
 
-    async def test() -> None:
-        async with serving(handler) as server:
-            client = HttpClient(server.url)
-            head = asyncio.ensure_future(client.request("GET", "/head"))
-            body = asyncio.ensure_future(client.request("GET", "/body"))
-            async with client.stream("GET", "/stream") as response:
-                chunks = response.chunks()
-                assert await anext(chunks) == b"a"
-                rest = asyncio.ensure_future(anext(chunks))
-                for _ in range(3):
-                    await asked.acquire()
-                await turns()
-                await client.aclose()
-                for task in (head, body, rest):
-                    with pytest.raises(AgentGone):
-                        await task
+    async with serving(handler) as server:
+        client = HttpClient(server.url)
+        head = asyncio.ensure_future(client.request("GET", "/head"))
+        body = asyncio.ensure_future(client.request("GET", "/body"))
+        async with client.stream("GET", "/stream") as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"a"
+            rest = asyncio.ensure_future(anext(chunks))
+            for _ in range(3):
+                await asked.acquire()
+            await turns()
             await client.aclose()
-            with pytest.raises(Unavailable):
-                await client.request("GET", "/")
-
-    run(test())
+            for task in (head, body, rest):
+                with pytest.raises(AgentGone):
+                    await task
+        await client.aclose()
+        with pytest.raises(Unavailable):
+            await client.request("GET", "/")
 
 
 def test_a_client_belongs_to_the_loop_of_its_first_call() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from gateway.core.errors import AgentGone, AgentTimeout, Invalid
 from gateway.transport.guard import Guard
@@ -23,12 +22,7 @@ from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import until
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(coro, loop_factory=request.param)
+pytestmark = pytest.mark.each_loop
 
 
 async def hello(exchange: Exchange) -> None:
@@ -67,44 +61,38 @@ def test_what_is_no_url_is_refused_and_not_repeated_in_the_error(url: str) -> No
     assert "a.test" not in str(caught.value)
 
 
-def test_requests_with_the_same_head_have_lengths_of_their_own_and_others_heads_of_their_own(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url, headers={"X-Share": "100%d"}) as client:
-            for path, headers, body in (
-                ("/a", None, b"1"),
-                ("/a", None, b"22"),
-                ("/a", {"X-More": "5% %s"}, b"22"),
-                ("/b?q=%20", None, b"22"),
-                ("/a", None, b""),
-            ):
-                await client.request("POST", path, json=body, headers=headers)
-            for number in range(200):
-                await client.request("POST", f"/{number}", json=b"4444")
-            seen = server.seen
-            assert {one.headers["x-share"] for one in seen} == {"100%d"}
-            assert [(one.target, one.body, one.headers.get("x-more")) for one in seen[:5]] == [
-                ("/a", b"1", None),
-                ("/a", b"22", None),
-                ("/a", b"22", "5% %s"),
-                ("/b?q=%20", b"22", None),
-                ("/a", b"", None),
-            ]
-            assert [one.target for one in seen[5:]] == [f"/{number}" for number in range(200)]
-
-    run(test())
+async def test_requests_with_the_same_head_have_lengths_of_their_own_and_others_heads_of_their_own() -> None:
+    async with serving(hello) as server, HttpClient(server.url, headers={"X-Share": "100%d"}) as client:
+        for path, headers, body in (
+            ("/a", None, b"1"),
+            ("/a", None, b"22"),
+            ("/a", {"X-More": "5% %s"}, b"22"),
+            ("/b?q=%20", None, b"22"),
+            ("/a", None, b""),
+        ):
+            await client.request("POST", path, json=body, headers=headers)
+        for number in range(200):
+            await client.request("POST", f"/{number}", json=b"4444")
+        seen = server.seen
+        assert {one.headers["x-share"] for one in seen} == {"100%d"}
+        assert [(one.target, one.body, one.headers.get("x-more")) for one in seen[:5]] == [
+            ("/a", b"1", None),
+            ("/a", b"22", None),
+            ("/a", b"22", "5% %s"),
+            ("/b?q=%20", b"22", None),
+            ("/a", b"", None),
+        ]
+        assert [one.target for one in seen[5:]] == [f"/{number}" for number in range(200)]
 
 
-def test_credentials_in_a_url_are_sent_unless_a_header_has_others(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as server:
-            url = server.url.replace("://", "://us%C3%A9r:p%40ss@")
-            async with HttpClient(url) as client:
-                await client.request("GET", "/")
-            async with HttpClient(url, auth=HttpAuth(bearer="t")) as client:
-                await client.request("GET", "/")
-            assert [seen.headers["authorization"] for seen in server.seen] == ["Basic dXPDqXI6cEBzcw==", "Bearer t"]
-
-    run(test())
+async def test_credentials_in_a_url_are_sent_unless_a_header_has_others() -> None:
+    async with serving(hello) as server:
+        url = server.url.replace("://", "://us%C3%A9r:p%40ss@")
+        async with HttpClient(url) as client:
+            await client.request("GET", "/")
+        async with HttpClient(url, auth=HttpAuth(bearer="t")) as client:
+            await client.request("GET", "/")
+        assert [seen.headers["authorization"] for seen in server.seen] == ["Basic dXPDqXI6cEBzcw==", "Bearer t"]
 
 
 @pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "Expect", "Upgrade", "a b", "", "X:"])
@@ -117,42 +105,36 @@ def test_a_header_that_would_change_the_framing_is_refused(name: str) -> None:
     aio.run(test())
 
 
-def test_a_request_says_how_long_its_body_is_and_what_it_is(run: Run) -> None:
-    async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url, headers={"host": "other.test"}) as client:
-            await client.request("GET", "/", params={"q": "a b&c", "n": 1})
-            await client.request("POST", "/?x=1", params=[("x", "2"), ("x", "ü")])
-            await client.request("PUT", "/", body=b"x")
-            await client.request("PUT", "/", body=b"", headers={"Content-Type": "text/x"})
-            get, post, put, empty = server.seen
-            assert (get.target, post.target) == ("/?q=a+b%26c&n=1", "/?x=1&x=2&x=%C3%BC")
-            assert {"content-length", "content-type"}.isdisjoint(get.headers)
-            assert (post.headers["content-length"], "content-type" in post.headers) == ("0", False)
-            assert (put.headers["content-length"], put.headers["content-type"]) == ("1", "application/octet-stream")
-            assert (empty.headers["content-length"], empty.headers["content-type"]) == ("0", "text/x")
-            assert {seen.headers["host"] for seen in server.seen} == {"other.test"}
-
-    run(test())
+async def test_a_request_says_how_long_its_body_is_and_what_it_is() -> None:
+    async with serving(hello) as server, HttpClient(server.url, headers={"host": "other.test"}) as client:
+        await client.request("GET", "/", params={"q": "a b&c", "n": 1})
+        await client.request("POST", "/?x=1", params=[("x", "2"), ("x", "ü")])
+        await client.request("PUT", "/", body=b"x")
+        await client.request("PUT", "/", body=b"", headers={"Content-Type": "text/x"})
+        get, post, put, empty = server.seen
+        assert (get.target, post.target) == ("/?q=a+b%26c&n=1", "/?x=1&x=2&x=%C3%BC")
+        assert {"content-length", "content-type"}.isdisjoint(get.headers)
+        assert (post.headers["content-length"], "content-type" in post.headers) == ("0", False)
+        assert (put.headers["content-length"], put.headers["content-type"]) == ("1", "application/octet-stream")
+        assert (empty.headers["content-length"], empty.headers["content-type"]) == ("0", "text/x")
+        assert {seen.headers["host"] for seen in server.seen} == {"other.test"}
 
 
-def test_a_request_that_says_close_closes(run: Run) -> None:
+async def test_a_request_that_says_close_closes() -> None:
     async def handler(exchange: Exchange) -> None:
         close = exchange.headers.get("connection")
         await exchange.answer(b"hello", **({"Connection": close} if close else {}))
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url, headers={"Connection": "close"}) as client:
-            for _ in range(2):
-                assert (await client.request("GET", "/")).body == b"hello"
-            assert server.connections == 2
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url, headers={"Connection": "close"}) as client:
+        for _ in range(2):
+            assert (await client.request("GET", "/")).body == b"hello"
+        assert server.connections == 2
 
 
 # -- bodies ----------------------------------------------------------------------------------------
 
 
-def test_a_body_whose_source_fails_is_never_taken_for_a_whole_one(run: Run) -> None:
+async def test_a_body_whose_source_fails_is_never_taken_for_a_whole_one() -> None:
     async def pieces(error: Exception) -> AsyncIterator[bytes]:
         yield b"one"
         raise error
@@ -160,18 +142,15 @@ def test_a_body_whose_source_fails_is_never_taken_for_a_whole_one(run: Run) -> N
     async def handler(exchange: Exchange) -> None:
         raise AssertionError("no request was whole")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            with pytest.raises(Invalid, match="the file is gone"):
-                await client.request("PUT", "/", body=pieces(Invalid("the file is gone")))
-            with pytest.raises(AgentGone, match="not be sent whole"):
-                await client.upload("/", {}, [FilePart("a", "b", pieces(OSError("disk")))])
-            assert server.seen == []
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        with pytest.raises(Invalid, match="the file is gone"):
+            await client.request("PUT", "/", body=pieces(Invalid("the file is gone")))
+        with pytest.raises(AgentGone, match="not be sent whole"):
+            await client.upload("/", {}, [FilePart("a", "b", pieces(OSError("disk")))])
+        assert server.seen == []
 
 
-def test_a_source_is_closed_when_nobody_wants_more_of_it(run: Run) -> None:
+async def test_a_source_is_closed_when_nobody_wants_more_of_it() -> None:
     ended = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -185,15 +164,12 @@ def test_a_source_is_closed_when_nobody_wants_more_of_it(run: Run) -> None:
         await ended.wait()
         writer.close()
 
-    async def test() -> None:
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            async with HttpClient(f"http://127.0.0.1:{port}") as client:
-                with pytest.raises(AgentTimeout):
-                    await client.request("POST", "/", body=endless(), timeout=0.1)
-                await asyncio.wait_for(ended.wait(), 30)
-
-    run(test())
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with HttpClient(f"http://127.0.0.1:{port}") as client:
+            with pytest.raises(AgentTimeout):
+                await client.request("POST", "/", body=endless(), timeout=0.1)
+            await asyncio.wait_for(ended.wait(), 30)
 
 
 # -- connections -----------------------------------------------------------------------------------
@@ -217,7 +193,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again() -> None:
     aio.run(test(), timeout=1000, loop_factory=aio.Clock)
 
 
-def test_a_place_in_the_pool_goes_to_who_waited_longest_and_is_not_lost_with_who_gave_up(run: Run) -> None:
+async def test_a_place_in_the_pool_goes_to_who_waited_longest_and_is_not_lost_with_who_gave_up() -> None:
     more = asyncio.Event()
 
     async def handler(exchange: Exchange) -> None:
@@ -225,25 +201,22 @@ def test_a_place_in_the_pool_goes_to_who_waited_longest_and_is_not_lost_with_who
             await more.wait()
         await exchange.answer(b"hello")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url, pool_size=1) as client:
-            first, *others = [
-                asyncio.ensure_future(client.request("GET", path)) for path in ("/first", "/a", "/b", "/c", "/d")
-            ]
-            await until(lambda: len(server.seen) == 1)
-            others[0].cancel()
-            more.set()
-            await first
-            others[1].cancel()  # it may have the place already
-            for each in others[2:]:
-                assert (await asyncio.wait_for(each, 30)).body == b"hello"
-            assert (await client.request("GET", "/e")).body == b"hello"
-            assert [seen.target for seen in server.seen if seen.target not in ("/b",)] == ["/first", "/c", "/d", "/e"]
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url, pool_size=1) as client:
+        first, *others = [
+            asyncio.ensure_future(client.request("GET", path)) for path in ("/first", "/a", "/b", "/c", "/d")
+        ]
+        await until(lambda: len(server.seen) == 1)
+        others[0].cancel()
+        more.set()
+        await first
+        others[1].cancel()  # it may have the place already
+        for each in others[2:]:
+            assert (await asyncio.wait_for(each, 30)).body == b"hello"
+        assert (await client.request("GET", "/e")).body == b"hello"
+        assert [seen.target for seen in server.seen if seen.target not in ("/b",)] == ["/first", "/c", "/d", "/e"]
 
 
-def test_a_client_that_is_closed_ends_what_waits_for_a_connection(run: Run) -> None:
+async def test_a_client_that_is_closed_ends_what_waits_for_a_connection() -> None:
     asked = asyncio.Event()
 
     async def never(host: str, port: int) -> list[str]:
@@ -251,30 +224,24 @@ def test_a_client_that_is_closed_ends_what_waits_for_a_connection(run: Run) -> N
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def test() -> None:
-        client = HttpClient("http://a.test", pool_size=1, guard=Guard(resolve=never))
-        calls = [asyncio.ensure_future(client.request("GET", "/", timeout=30)) for _ in range(2)]
-        await asked.wait()
-        await client.aclose()
-        for call in calls:
-            with pytest.raises(AgentGone, match="closed"):
-                await asyncio.wait_for(call, 30)
-
-    run(test())
+    client = HttpClient("http://a.test", pool_size=1, guard=Guard(resolve=never))
+    calls = [asyncio.ensure_future(client.request("GET", "/", timeout=30)) for _ in range(2)]
+    await asked.wait()
+    await client.aclose()
+    for call in calls:
+        with pytest.raises(AgentGone, match="closed"):
+            await asyncio.wait_for(call, 30)
 
 
-def test_a_name_with_several_addresses_is_reached_at_the_one_that_answers(run: Run) -> None:
+async def test_a_name_with_several_addresses_is_reached_at_the_one_that_answers() -> None:
     async def two(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
-    async def test() -> None:
-        guard = Guard(["127.0.0.0/8"], resolve=two)
-        async with serving(hello) as server, HttpClient(guard=guard) as client:
-            assert (await client.request("GET", f"http://a.test:{server.port}/")).body == b"hello"
-            with pytest.raises(Unreachable):
-                await client.request("GET", f"http://a.test:{free_port()}/")
-
-    run(test())
+    guard = Guard(["127.0.0.0/8"], resolve=two)
+    async with serving(hello) as server, HttpClient(guard=guard) as client:
+        assert (await client.request("GET", f"http://a.test:{server.port}/")).body == b"hello"
+        with pytest.raises(Unreachable):
+            await client.request("GET", f"http://a.test:{free_port()}/")
 
 
 def test_a_name_is_resolved_once_for_the_connections_that_are_made_together() -> None:
@@ -302,7 +269,7 @@ def trusting(authority: Path) -> HttpAuth:
     return HttpAuth(tls=ReloadedTls((authority,), lambda: ssl.create_default_context(cafile=authority)))
 
 
-def test_calls_over_tls_share_a_connection_and_go_only_to_whom_the_context_trusts(run: Run, tmp_path: Path) -> None:
+async def test_calls_over_tls_share_a_connection_and_go_only_to_whom_the_context_trusts(tmp_path: Path) -> None:
     (known, chain), (other, _) = authority(tmp_path, "known"), authority(tmp_path, "other")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(chain)
@@ -318,18 +285,15 @@ def test_calls_over_tls_share_a_connection_and_go_only_to_whom_the_context_trust
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % large + b"x" * large)
         writer.transport.abort()
 
-    async def test() -> None:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
-            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            async with HttpClient(url, auth=trusting(known)) as client:
-                for body in (b"x", b"y" * large):
-                    assert (await client.request("POST", "/", body=body)).body == b"x" * large
-                async with client.stream("POST", "/", json=b"") as response:
-                    assert await anext(response.chunks())
-            assert (connections, sizes) == (1, [1, large, 0])
-            for trusted in (trusting(other), None):
-                async with HttpClient(url, auth=trusted) as stranger:
-                    with pytest.raises(Unreachable, match="no TLS connection"):
-                        await stranger.request("GET", "/")
-
-    run(test())
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with HttpClient(url, auth=trusting(known)) as client:
+            for body in (b"x", b"y" * large):
+                assert (await client.request("POST", "/", body=body)).body == b"x" * large
+            async with client.stream("POST", "/", json=b"") as response:
+                assert await anext(response.chunks())
+        assert (connections, sizes) == (1, [1, large, 0])
+        for trusted in (trusting(other), None):
+            async with HttpClient(url, auth=trusted) as stranger:
+                with pytest.raises(Unreachable, match="no TLS connection"):
+                    await stranger.request("GET", "/")

@@ -5,27 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gzip
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
-import uvloop
 
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.http import HttpClient, StreamResponse
-from tests.support import aio
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import until
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+pytestmark = pytest.mark.each_loop
+
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n"
 END = b"0\r\n\r\n"
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(coro, loop_factory=request.param)
 
 
 def chunk(data: bytes) -> bytes:
@@ -57,35 +49,29 @@ async def poured(response: StreamResponse) -> tuple[bytes, bool | InterlinguaErr
     ],
     ids=["one by one", "with the head, and with the end", "all at once", "of a known length"],
 )
-def test_a_body_is_poured_to_its_end_however_it_comes(run: Run, pieces: list[bytes]) -> None:
+async def test_a_body_is_poured_to_its_end_however_it_comes(pieces: list[bytes]) -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(*pieces)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client:
-            for _ in range(2):  # the second over the same connection
-                async with client.stream("GET", "/") as response:
-                    assert await poured(response) == (b"onetwo", False)
-            assert server.connections == 1
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client:
+        for _ in range(2):  # the second over the same connection
+            async with client.stream("GET", "/") as response:
+                assert await poured(response) == (b"onetwo", False)
+        assert server.connections == 1
 
 
-def test_a_body_that_has_arrived_is_exhausted_once_it_was_taken(run: Run) -> None:
+async def test_a_body_that_has_arrived_is_exhausted_once_it_was_taken() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(SIZED + b"onetwo")
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            await until(lambda: response.whole)
-            assert not response.exhausted
-            assert await anext(response.chunks()) == b"onetwo"
-            assert response.whole and response.exhausted
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        await until(lambda: response.whole)
+        assert not response.exhausted
+        assert await anext(response.chunks()) == b"onetwo"
+        assert response.whole and response.exhausted
 
 
-def test_what_comes_after_a_piece_that_stopped_it_is_poured_next(run: Run) -> None:
+async def test_what_comes_after_a_piece_that_stopped_it_is_poured_next() -> None:
     more = asyncio.Event()
 
     async def handler(exchange: Exchange) -> None:
@@ -93,37 +79,31 @@ def test_what_comes_after_a_piece_that_stopped_it_is_poured_next(run: Run) -> No
         await more.wait()
         await exchange.say(chunk(b"two"), chunk(b"three"), END)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            got: list[bytes] = []
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        got: list[bytes] = []
 
-            def one(piece: bytes) -> bool:
-                got.append(piece)
-                return False
+        def one(piece: bytes) -> bool:
+            got.append(piece)
+            return False
 
-            assert await response.pour(one) and got == [b"one"]
-            more.set()
-            assert await poured(response) == (b"twothree", False)
-
-    run(test())
+        assert await response.pour(one) and got == [b"one"]
+        more.set()
+        assert await poured(response) == (b"twothree", False)
 
 
-def test_what_was_held_back_is_poured_in_the_order_in_which_it_came(run: Run) -> None:
+async def test_what_was_held_back_is_poured_in_the_order_in_which_it_came() -> None:
     pieces = [b"%07d " % number for number in range(100_000)]
 
     async def handler(exchange: Exchange) -> None:
         await exchange.say(HEAD, *(chunk(b"".join(pieces[at : at + 50])) for at in range(0, len(pieces), 50)), END)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            await until(lambda: response._connection.paused)  # it has read ahead as far as it does
-            assert await poured(response) == (b"".join(pieces), False)
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        await until(lambda: response._connection.paused)  # it has read ahead as far as it does
+        assert await poured(response) == (b"".join(pieces), False)
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
-def test_a_connection_that_breaks_ends_the_pouring_after_what_came_before(run: Run, reset: bool) -> None:
+async def test_a_connection_that_breaks_ends_the_pouring_after_what_came_before(reset: bool) -> None:
     heard = asyncio.Event()
 
     async def handler(exchange: Exchange) -> None:
@@ -131,23 +111,20 @@ def test_a_connection_that_breaks_ends_the_pouring_after_what_came_before(run: R
         await heard.wait()
         exchange.reset() if reset else exchange.writer.close()
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            got: list[bytes] = []
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        got: list[bytes] = []
 
-            def take(piece: bytes) -> bool:
-                got.append(piece)
-                heard.set()
-                return True
+        def take(piece: bytes) -> bool:
+            got.append(piece)
+            heard.set()
+            return True
 
-            with pytest.raises(AgentGone):
-                await response.pour(take)
-            assert got == [b"one"]
-
-    run(test())
+        with pytest.raises(AgentGone):
+            await response.pour(take)
+        assert got == [b"one"]
 
 
-def test_who_pours_late_takes_nothing_from_who_has_the_connection_by_then(run: Run) -> None:
+async def test_who_pours_late_takes_nothing_from_who_has_the_connection_by_then() -> None:
     more = asyncio.Event()
     asked = 0
 
@@ -161,77 +138,65 @@ def test_who_pours_late_takes_nothing_from_who_has_the_connection_by_then(run: R
             await more.wait()
             await exchange.say(chunk(b"two") + END)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as late:
-            async with client.stream("GET", "/") as response:
-                heard = asyncio.Event()
-                got: list[bytes] = []
-
-                def take(piece: bytes) -> bool:
-                    heard.set()
-                    got.append(piece)
-                    return True
-
-                pouring = asyncio.create_task(response.pour(take))
-                await asyncio.wait_for(heard.wait(), 30)
-                assert await poured(late) == (b"whole", False)
-                more.set()
-                assert await asyncio.wait_for(pouring, 30) is False and got == [b"one", b"two"]
-            assert server.connections == 1
-
-    run(test())
-
-
-def test_a_client_that_is_closed_ends_the_pouring(run: Run) -> None:
-    async def handler(exchange: Exchange) -> None:
-        await exchange.say(HEAD + chunk(b"one"))
-        await exchange.gone()
-
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as late:
+        async with client.stream("GET", "/") as response:
             heard = asyncio.Event()
+            got: list[bytes] = []
 
             def take(piece: bytes) -> bool:
                 heard.set()
+                got.append(piece)
                 return True
 
             pouring = asyncio.create_task(response.pour(take))
             await asyncio.wait_for(heard.wait(), 30)
-            await client.aclose()
-            with pytest.raises(AgentGone):
-                await asyncio.wait_for(pouring, 30)
+            assert await poured(late) == (b"whole", False)
+            more.set()
+            assert await asyncio.wait_for(pouring, 30) is False and got == [b"one", b"two"]
+        assert server.connections == 1
 
-    run(test())
+
+async def test_a_client_that_is_closed_ends_the_pouring() -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD + chunk(b"one"))
+        await exchange.gone()
+
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        heard = asyncio.Event()
+
+        def take(piece: bytes) -> bool:
+            heard.set()
+            return True
+
+        pouring = asyncio.create_task(response.pour(take))
+        await asyncio.wait_for(heard.wait(), 30)
+        await client.aclose()
+        with pytest.raises(AgentGone):
+            await asyncio.wait_for(pouring, 30)
 
 
-def test_what_the_taker_raises_is_raised_and_it_runs_in_the_context_of_who_pours(run: Run) -> None:
+async def test_what_the_taker_raises_is_raised_and_it_runs_in_the_context_of_who_pours() -> None:
     who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
     async def handler(exchange: Exchange) -> None:
         await exchange.say(HEAD, chunk(b"one"), END)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            who.set("the reader")
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        who.set("the reader")
 
-            def take(piece: bytes) -> bool:
-                raise LookupError(who.get())
+        def take(piece: bytes) -> bool:
+            raise LookupError(who.get())
 
-            with pytest.raises(LookupError, match="the reader"):
-                await response.pour(take)
-
-    run(test())
+        with pytest.raises(LookupError, match="the reader"):
+            await response.pour(take)
 
 
-def test_a_compressed_body_is_poured_as_what_it_says(run: Run) -> None:
+async def test_a_compressed_body_is_poured_as_what_it_says() -> None:
     packed = gzip.compress(b"one") + gzip.compress(b"two" * 1_000_000)
 
     async def handler(exchange: Exchange) -> None:
         head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
         await exchange.say(head, *(chunk(packed[at : at + 7]) for at in range(0, len(packed), 7)), END)
 
-    async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
-            assert await asyncio.wait_for(poured(response), 30) == (b"one" + b"two" * 1_000_000, False)
-
-    run(test())
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+        assert await asyncio.wait_for(poured(response), 30) == (b"one" + b"two" * 1_000_000, False)

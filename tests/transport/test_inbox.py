@@ -6,47 +6,37 @@ import asyncio
 
 from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
-from tests.support.aio import run
 
 
-def test_what_has_arrived_is_received_at_once_and_in_order() -> None:
-    async def case() -> None:
-        inbox = Inbox(10)
-        waiting = asyncio.create_task(inbox.receive())
-        await asyncio.sleep(0)
-        garbage = Unreadable("none", b"", None)
-        inbox.put([b"one", garbage])
-        inbox.put([b"two"])
-        assert await waiting == [b"one", garbage, b"two"]
-        assert inbox.size == 0
-
-    run(case())
+async def test_what_has_arrived_is_received_at_once_and_in_order() -> None:
+    inbox = Inbox(10)
+    waiting = asyncio.create_task(inbox.receive())
+    await asyncio.sleep(0)
+    garbage = Unreadable("none", b"", None)
+    inbox.put([b"one", garbage])
+    inbox.put([b"two"])
+    assert await waiting == [b"one", garbage, b"two"]
+    assert inbox.size == 0
 
 
-def test_a_writer_waits_while_more_than_the_limit_is_not_received() -> None:
-    async def case() -> None:
-        inbox = Inbox(4)
-        inbox.put([b"four"])
-        await inbox.room()
-        inbox.put([b"5"])
-        waiting = asyncio.create_task(inbox.room())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        await inbox.receive()
-        await waiting
-
-    run(case())
+async def test_a_writer_waits_while_more_than_the_limit_is_not_received() -> None:
+    inbox = Inbox(4)
+    inbox.put([b"four"])
+    await inbox.room()
+    inbox.put([b"5"])
+    waiting = asyncio.create_task(inbox.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await inbox.receive()
+    await waiting
 
 
-def test_the_end_wakes_both_sides_and_what_was_put_in_is_still_received() -> None:
-    async def case() -> None:
-        inbox = Inbox(1)
-        inbox.put([b"last"])
-        waiting = asyncio.create_task(inbox.room())
-        await asyncio.sleep(0)
-        inbox.end()
-        await waiting
-        assert await inbox.receive() == [b"last"]
-        assert await inbox.receive() == []
-
-    run(case())
+async def test_the_end_wakes_both_sides_and_what_was_put_in_is_still_received() -> None:
+    inbox = Inbox(1)
+    inbox.put([b"last"])
+    waiting = asyncio.create_task(inbox.room())
+    await asyncio.sleep(0)
+    inbox.end()
+    await waiting
+    assert await inbox.receive() == [b"last"]
+    assert await inbox.receive() == []

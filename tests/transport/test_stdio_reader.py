@@ -9,7 +9,6 @@ import pytest
 
 from gateway.transport.stdio import reader
 from gateway.transport.stdio.reader import BLOCK, OutputReader
-from tests.support.aio import run
 
 
 class Taken:
@@ -35,51 +34,42 @@ class Taken:
         os.close(self.fd)
 
 
-def test_all_of_it_comes_and_then_its_end() -> None:
-    async def main() -> None:
-        said = os.urandom(3 * BLOCK + 7)
-        taken = Taken()
-        await asyncio.to_thread(_say, taken.fd, said)
-        taken.shut()
-        async with asyncio.timeout(30):
-            await taken.over.wait()
-        assert taken.data == said and taken.ends == 1
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(taken.out)
-        taken.reader.finish()
-        assert taken.ends == 1
-
-    run(main())
+async def test_all_of_it_comes_and_then_its_end() -> None:
+    said = os.urandom(3 * BLOCK + 7)
+    taken = Taken()
+    await asyncio.to_thread(_say, taken.fd, said)
+    taken.shut()
+    async with asyncio.timeout(30):
+        await taken.over.wait()
+    assert taken.data == said and taken.ends == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(taken.out)
+    taken.reader.finish()
+    assert taken.ends == 1
 
 
-def test_who_drains_is_given_what_is_there_and_at_most_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_drains_is_given_what_is_there_and_at_most_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "BLOCK", 4)
 
-    async def main() -> None:
-        taken = Taken(most=8)
-        os.write(taken.fd, b"0123456789abcdef!")
-        for count in (8, 16, 17, 17):
-            taken.reader.drain()
-            assert taken.data == b"0123456789abcdef!"[:count]
-        assert taken.ends == 0
-        taken.shut()
+    taken = Taken(most=8)
+    os.write(taken.fd, b"0123456789abcdef!")
+    for count in (8, 16, 17, 17):
         taken.reader.drain()
-        assert taken.ends == 1
+        assert taken.data == b"0123456789abcdef!"[:count]
+    assert taken.ends == 0
+    taken.shut()
+    taken.reader.drain()
+    assert taken.ends == 1
 
-    run(main())
 
-
-def test_who_finishes_is_given_what_is_there_and_not_what_comes_after() -> None:
-    async def main() -> None:
-        taken = Taken()
-        os.write(taken.fd, b"before")
-        taken.reader.finish()
-        assert (taken.data, taken.ends) == (b"before", 1)
-        with pytest.raises(BrokenPipeError):
-            os.write(taken.fd, b"after")
-        taken.shut()
-
-    run(main())
+async def test_who_finishes_is_given_what_is_there_and_not_what_comes_after() -> None:
+    taken = Taken()
+    os.write(taken.fd, b"before")
+    taken.reader.finish()
+    assert (taken.data, taken.ends) == (b"before", 1)
+    with pytest.raises(BrokenPipeError):
+        os.write(taken.fd, b"after")
+    taken.shut()
 
 
 def _say(fd: int, data: bytes) -> None:
