@@ -308,7 +308,7 @@ TINY = Sizes(
         thread=(2, 20),
         store=(2, 20),
     ),
-    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.2, workers=(1, 2)),
+    workers=WorkerSizes(limit=1.0, rounds=1, seconds=0.05, workers=(1, 2)),
 )
 """Shows that everything works; its figures mean nothing."""
 

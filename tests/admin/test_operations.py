@@ -623,9 +623,14 @@ async def test_who_follows_a_wire_is_told_what_comes_and_while_nothing_does_that
     monkeypatch.setattr("gateway.admin.api.WAIT_SECONDS", 0.005)
     async with admin(asks) as at:
         name, recording = await recorded(at)
-        last, loop = recording.last, asyncio.get_running_loop()
-        loop.call_later(0.05, said, recording, 2)
-        loop.call_later(0.1, recording.finish)
+        last, news = recording.last, RunRecording.news
+        before = iter((lambda: None, lambda: said(recording, 2), recording.finish))
+
+        async def asked(self: RunRecording, after: int, timeout: float) -> bool:
+            next(before)()
+            return await news(self, after, timeout)
+
+        monkeypatch.setattr(RunRecording, "news", asked)
         answer = await at.ask(f"/runs/{name}/wire", headers=STREAM, params={"after": last})
         lines = answer.text.splitlines()
         assert lines[2] == ": alive" and lines[-3:] == ["event: over", "data: {}", ""]

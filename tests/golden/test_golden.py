@@ -12,6 +12,7 @@ for word, after that block and before the connection's next request. Of a record
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -55,6 +56,7 @@ class Case:
         return self.events or self.value
 
 
+@functools.cache
 def load(path: Path) -> Case:
     head, *sections = SECTION.split(path.read_text(encoding="utf-8"))
     parts = dict(zip(sections[::2], sections[1::2], strict=True))
@@ -101,11 +103,11 @@ def answer_at(capture: str, connection: str, seconds: str = "") -> str:
     return said
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=f"{path.parts[-3]}/{path.stem}") for path in FILES])
-def test_a_case_says_what_it_is_for(path: Path) -> None:
-    case = load(path)
-    assert case.marks.keys() & {"reads", "writes"}
-    assert case.wire and case.written_from and not (case.events and case.value)
+def test_a_case_says_what_it_is_for() -> None:
+    for path in FILES:
+        case = load(path)
+        assert case.marks.keys() & {"reads", "writes"}, path
+        assert case.wire and case.written_from and not (case.events and case.value), path
 
 
 @pytest.mark.parametrize("path", cases("from"))
