@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
@@ -22,7 +21,7 @@ from adapters.agent_communication.codec.deltas_out import NOTIFICATION, DeltaEnc
 from adapters.agent_communication.codec.errors import ERRORS
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, RUN, TOOLS_CHANGED
-from gateway.contract import Gateway, GatewayLimits, Snapshot
+from gateway.contract import Gateway, Snapshot
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, Interrupt, Json, JsonObject, Run, RunRequest
@@ -45,7 +44,7 @@ from gateway.mcp.runs import (
 from gateway.mcp.runs.documents import INPUT
 from gateway.mcp.runs.log_messages import INFO
 from gateway.mcp.runs.paging import listed, page
-from gateway.mcp.server import McpServer
+from gateway.mcp.server import Door, Hub, McpServer
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import MESSAGE, PROGRESS, PROGRESS_TOKEN
 from gateway.transport.pipe import Pipe
@@ -320,15 +319,8 @@ class AgentCommunicationInbound:
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
         self.runs = ClientRuns(PROTOCOL, gateway)
         self.service = AgentService(options, self.runs)
-        self.server = McpServer(
-            self.service,
-            options,
-            asks=options.authenticates,
-            watching=partial(gateway.requests, PROTOCOL),
-            admit=partial(_admit, gateway.limits),
-            admit_session=partial(_admit_session, gateway.limits),
-            new_id=gateway.new_id,
-        )
+        door = Door(gateway, PROTOCOL, _client)
+        self.server = McpServer(Hub(self.service, options, asks=options.authenticates, door=door))
 
     def routes(self) -> Sequence[BaseRoute]:
         return self.server.routes()
@@ -347,20 +339,6 @@ class AgentCommunicationInbound:
     def quiet(self) -> None:
         self.runs.go_quiet()
         self.server.quiet()
-
-
-def _admit(limits: GatewayLimits, session: McpSession) -> None:
-    """Count a request on a WebSocket. Raises Unavailable."""
-    limits.request(PROTOCOL, _client(session))
-
-
-def _admit_session(
-    limits: GatewayLimits, session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]
-) -> str | None:
-    """See `AdmitSession`."""
-    client = _client(session)
-    limits.session(PROTOCOL, client, held(client), lambda: client is not None and spare(client))
-    return client
 
 
 def _client(session: McpSession) -> str | None:

@@ -26,31 +26,3 @@ from gateway.access.options import ANONYMOUS, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
-
-__all__ = [
-    "ANONYMOUS",
-    "EXPIRED",
-    "AuthenticatingOptions",
-    "Authentication",
-    "Authenticator",
-    "AwaitsKeys",
-    "JwtOptions",
-    "Patterns",
-    "Person",
-    "Principal",
-    "ScopedGateway",
-    "Slots",
-    "Subjects",
-    "TokenOwners",
-    "UsageLimits",
-    "Visit",
-    "bearer",
-    "challenge",
-    "each_its_own",
-    "identifying",
-    "published_by",
-    "refusal_headers",
-    "roles_of",
-    "serving",
-    "visit_of",
-]

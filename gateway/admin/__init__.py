@@ -22,8 +22,6 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.admin.api import AdminApi
 from gateway.admin.operators import CLOSED, Operators, open_near
 
-__all__ = ["AdminApi", "Console", "Operators", "open_near"]
-
 PATH: Final = "/ui"
 FILES: Final = Path(__file__).with_name("ui")
 HEADERS: Final = {

@@ -26,21 +26,6 @@ from gateway.config.schema import schema
 from gateway.registry import Registry
 from gateway.yaml_document import DocumentError, Mistake, read, text_of
 
-__all__ = [
-    "BreakerOptions",
-    "Config",
-    "DocumentError",
-    "Limits",
-    "Match",
-    "Memory",
-    "Mistake",
-    "Route",
-    "Telemetry",
-    "load",
-    "loads",
-    "schema",
-]
-
 
 def load(
     path: str | os.PathLike[str], adapters: Registry | None = None, env: Mapping[str, str] | None = None

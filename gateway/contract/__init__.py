@@ -48,10 +48,9 @@ from gateway.contract.gateway import (
     Watched,
     next_batch,
     unguessable,
-    unwatched,
 )
 from gateway.contract.governing import CallNews, RuleKeeping
-from gateway.contract.interception import InterceptedRun, Intercepting, RunInterceptor
+from gateway.contract.interception import InterceptedRun, Intercepting
 from gateway.contract.optional import (
     Callback,
     CallingBack,
@@ -73,62 +72,6 @@ from gateway.contract.options import Auth, HttpUrl, InboundOptions, Options, Tar
 from gateway.contract.outbound import Outbound, RunContext, Runner
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Json
-
-__all__ = [
-    "LIST_SECONDS",
-    "Adapter",
-    "Auth",
-    "Batch",
-    "CallNews",
-    "Callback",
-    "Caller",
-    "CallingBack",
-    "Conversing",
-    "Demanding",
-    "Discovering",
-    "Extended",
-    "Gateway",
-    "GatewayAgents",
-    "GatewayBackchannel",
-    "GatewayFiles",
-    "GatewayLimits",
-    "GatewayRecords",
-    "GatewayRuns",
-    "GatewayThreads",
-    "Hosted",
-    "Hosting",
-    "HttpUrl",
-    "Inbound",
-    "InboundOptions",
-    "Informed",
-    "InterceptedRun",
-    "Intercepting",
-    "Kept",
-    "Knowing",
-    "Leaving",
-    "News",
-    "Options",
-    "Outbound",
-    "Placed",
-    "Relay",
-    "Requests",
-    "RuleKeeping",
-    "RunContext",
-    "RunInterceptor",
-    "Runner",
-    "Snapshot",
-    "Stateful",
-    "Supervised",
-    "Take",
-    "TargetOptions",
-    "ThreadContext",
-    "ThreadWatch",
-    "Watch",
-    "Watched",
-    "next_batch",
-    "unguessable",
-    "unwatched",
-]
 
 
 class Inbound(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
@@ -121,21 +121,6 @@ class Requests(Protocol):
         An exception that leaves it is what the request is answered with. `session` and `version`: the session's id and
         the revision that it speaks, where the protocol has them.
         """
-
-
-class _Unwatched:
-    def tool_failed(self) -> None:
-        return
-
-
-_UNWATCHED = _Unwatched()
-
-
-def unwatched(
-    method: str, params: msgspec.Raw, id: Any, *, session: str = "", version: str = ""
-) -> AbstractContextManager[Watched]:
-    """The `Requests` of nobody: neither traced nor counted."""
-    return nullcontext(_UNWATCHED)
 
 
 def unguessable() -> str:

@@ -9,5 +9,3 @@ redaction.py  takes secrets out of it, before it is kept
 
 from gateway.recording.recorder import LIMITS, MOST_SECONDS, AllRecordings, ReadRecording, Recorder, TurnRecording
 from gateway.recording.recording import RunRecording
-
-__all__ = ["LIMITS", "MOST_SECONDS", "AllRecordings", "ReadRecording", "Recorder", "RunRecording", "TurnRecording"]

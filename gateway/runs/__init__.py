@@ -17,5 +17,3 @@ Data goes one way: outbound adapter -> LiveRun.emit -> Opener (legal order) -> R
 """
 
 from gateway.runs.engine import Engine
-
-__all__ = ["Engine"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -34,7 +33,7 @@ from gateway.contract import Gateway, Hosted
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 from gateway.mcp.runs import ClientRuns, WaitingRuns
-from gateway.mcp.server import McpServer
+from gateway.mcp.server import Door, Hub, McpServer
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.transport.pipe import Pipe
 
@@ -75,26 +74,11 @@ class AgentContextInbound:
             self.resources,
             Sampling(self.env, sessions),
         )
-        self.server = McpServer(
-            self.service,
-            options,
-            dialects={VERSION: MCP_VERSION},
-            watching=partial(gateway.requests, PROTOCOL),
-            admit=lambda session: gateway.limits.request(PROTOCOL, people.name(session)),
-            admit_session=self._admit_session,
-            new_id=gateway.new_id,
-        )
+        door = Door(gateway, PROTOCOL, people.name)
+        self.server = McpServer(Hub(self.service, options, {VERSION: MCP_VERSION}, door=door))
         path = options.path or PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]
         self.directory.on_change(self._changed)
-
-    def _admit_session(
-        self, session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]
-    ) -> str | None:
-        """See `AdmitSession`."""
-        client = self.env.people.name(session)
-        self.env.gateway.limits.session(PROTOCOL, client, held(client), lambda: client is not None and spare(client))
-        return client
 
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 

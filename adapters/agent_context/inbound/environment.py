@@ -34,7 +34,7 @@ from gateway.core.errors import Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, Rendering, RunFollower, WaitingRuns, keys
-from gateway.mcp.server.call import Nowhere, ServedCall
+from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.contract import McpCall, McpClient, McpSession
 from gateway.mcp.wire import meta_of
 from gateway.transport.tasks import TaskSet
@@ -44,7 +44,7 @@ from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOU
 log = logging.getLogger(__name__)
 
 
-class Aside(ServedCall):
+class Aside(McpCall):
     """A notification that is served as a call: everything goes over the session instead of an answer's stream."""
 
     def __init__(self, session: McpSession, method: str, params: Raw) -> None:

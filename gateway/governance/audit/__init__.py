@@ -27,22 +27,3 @@ from gateway.governance.audit.heads import KeptHead
 from gateway.governance.audit.keys import EntrySigner, Keyring
 from gateway.governance.audit.log import AuditLog, Terms
 from gateway.governance.audit.verify import Report, logs, verify
-
-__all__ = [
-    "Actor",
-    "AppliedPolicy",
-    "AuditBroken",
-    "AuditEntry",
-    "AuditEvent",
-    "AuditLog",
-    "AuditSubject",
-    "EntrySigner",
-    "KeptHead",
-    "Keyring",
-    "LogHead",
-    "LogTaken",
-    "Report",
-    "Terms",
-    "logs",
-    "verify",
-]

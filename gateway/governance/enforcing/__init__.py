@@ -19,5 +19,3 @@ from __future__ import annotations
 from gateway.governance.enforcing.enforcement import Enforcement
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.outbound import GovernedOutbound
-
-__all__ = ["Enforcement", "GovernedOutbound", "RouteGovernor"]

@@ -13,5 +13,3 @@ http/              Streamable HTTP and HTTP+SSE
 
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.session import ClientSession
-
-__all__ = ["ClientSession", "McpPool"]

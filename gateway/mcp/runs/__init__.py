@@ -33,22 +33,3 @@ from gateway.mcp.runs.open_questions import Given, WaitingRuns, elsewhere
 from gateway.mcp.runs.questions import ELICITATION, QuestionFormat
 from gateway.mcp.runs.run_follower import Rendering, RunFollower
 from gateway.mcp.runs.tools import Events, Refusals, ToolProgress, ToolRendering, Tools
-
-__all__ = [
-    "ELICITATION",
-    "CallCaller",
-    "ClientRuns",
-    "Documents",
-    "Events",
-    "Given",
-    "QuestionFormat",
-    "Refusals",
-    "Rendering",
-    "RunFollower",
-    "ToolProgress",
-    "ToolRendering",
-    "Tools",
-    "WaitingRuns",
-    "elsewhere",
-    "wanted",
-]

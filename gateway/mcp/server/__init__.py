@@ -1,8 +1,8 @@
 """Serving MCP clients, whatever the adapter says over it.
 
 contract.py  what an adapter brings (Service) and what it gets (McpCall, McpSession)
-server.py    McpServer: the routes, WebSockets, and converse for every other connection
-hub.py       what all transports share: who is there
+server.py    McpServer(Hub(service)): the routes, WebSockets, and converse for every other connection
+hub.py       Hub: what all transports share: whose clients they are, who is there
 call.py      one request, and what becomes of it
 session.py   clients that shake hands, the states of their sessions; modern.py those that need not (2026-07-28)
 pipe.py      over a Pipe: standard input and output, a WebSocket, HTTP+SSE
@@ -10,6 +10,5 @@ http/        Streamable HTTP and HTTP+SSE
 """
 
 from gateway.mcp.server.contract import InputRequired, McpCall, McpSession, ServerIdentity
+from gateway.mcp.server.hub import Door, Hub
 from gateway.mcp.server.server import McpServer
-
-__all__ = ["InputRequired", "McpCall", "McpServer", "McpSession", "ServerIdentity"]

@@ -16,9 +16,13 @@ from typing import Any, Protocol
 import msgspec
 
 from gateway.access import Visit
+from gateway.core.errors import AgentGone, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
-from gateway.wire.jsonrpc import Id
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Request
+
+EMPTY = msgspec.Raw(b"{}")
 
 ProgressToken = str | int | float
 """As the client made it; 0 and "" are tokens too."""
@@ -116,57 +120,101 @@ class McpSession(Protocol):
         """
 
 
-class McpCall(Protocol):
-    """One request of a client, from its arrival to its answer."""
+class Out(Protocol):
+    """Where a call's messages go."""
+
+    can_ask: bool
 
     @property
-    def session(self) -> McpSession: ...
+    def full(self) -> bool:
+        """Whether its client lets lie what it is sent."""
 
-    @property
-    def client(self) -> McpClient:
-        """The client that asks (2026-07-28: as this very request says)."""
+    def put(self, message: bytes) -> None:
+        """Send; never waits, and is dropped once the client has gone."""
 
-    @property
-    def id(self) -> Id: ...
+    async def drain(self) -> None:
+        """See `McpCall.drain`. Returns once the client has gone."""
 
-    @property
-    def method(self) -> str: ...
+    async def ask(self, method: str, params: Any, timeout: float | None) -> msgspec.Raw:
+        """See `McpCall.ask`. Not called where `can_ask` is false."""
 
-    @property
-    def params(self) -> msgspec.Raw:
-        """Encoded, `{}` where there were none. `gateway.wire.jsonrpc.check` has taken them: they can be stored."""
 
-    @property
-    def meta(self) -> JsonObject:
-        """`params._meta`, {} where there is none."""
+class McpCall:
+    """One request of a client, from its arrival to its answer. Made by a transport, handed to a Service.
 
-    @property
-    def bearer(self) -> str | None:
-        """The token that came with this request; see `McpSession.bearer`."""
+    client: as this very request says in 2026-07-28, else the session's. bearer: the token that came with this request
+    (`McpSession.bearer`). params: encoded, `{}` where there were none; `gateway.wire.jsonrpc.check` has taken them, so
+    they can be stored. meta: `params._meta`, {} where there is none. progress_token: None where no progress is wanted.
+    log_level: from which level on the client wants `notifications/message` for this request; None: none at all.
+    over: it is answered, and no message belongs to it any more.
+    """
 
-    @property
-    def progress_token(self) -> ProgressToken | None:
-        """`_meta.progressToken`; None if progress was not asked for."""
+    __slots__ = (
+        "_out",
+        "bearer",
+        "client",
+        "id",
+        "log_level",
+        "meta",
+        "method",
+        "over",
+        "params",
+        "progress_token",
+        "session",
+    )
 
-    @property
-    def log_level(self) -> str | None:
-        """From which level on the client wants `notifications/message` for this request; None: none at all."""
+    def __init__(
+        self,
+        session: McpSession,
+        out: Out,
+        request: Request,
+        meta: JsonObject,
+        *,
+        log_level: str | None,
+        bearer: str | None,
+    ) -> None:
+        self.session = session
+        self.client = session.client
+        self.bearer = bearer
+        self.id = request.id
+        self.method = request.method
+        self.params = _params(request.params)
+        self.meta = meta
+        token = meta.get(wire.PROGRESS_TOKEN)
+        told = isinstance(token, str | int | float) and not isinstance(token, bool)
+        self.progress_token: ProgressToken | None = token if told else None
+        self.log_level = log_level
+        self.over = False
+        self._out = out
+
+    def log_from(self, level: str) -> None:
+        """Send log messages from `level` on."""
+        self.log_level = level
+
+    def answered(self) -> None:
+        """It is answered, or will not be."""
+        self.over = True
 
     @property
     def can_ask(self) -> bool:
         """Whether `ask` works. Not in 2026-07-28: answer with an InputRequired instead, and be called again."""
+        return self._out.can_ask
 
     def notify(self, method: str, params: Any = None) -> None:
         """A notification that belongs to this request: it goes where its answer will go. Never blocks."""
+        self.send(jsonrpc.notification(method, params))
 
     def send(self, notification: bytes) -> None:
         """The same for a whole JSON-RPC notification that is encoded already (no line breaks)."""
+        if not self.over:
+            self._out.put(notification)
 
     async def drain(self) -> None:
         """Wait until what was said is on its way to the client; that is how a slow reader is noticed.
 
         On Streamable HTTP a reader that is away counts as slow, until it comes back or its session ends.
         """
+        await self._out.drain()
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> msgspec.Raw:
         """Send a request to the client and return its result. Cancelling the wait cancels the request.
@@ -174,6 +222,16 @@ class McpCall(Protocol):
         Raises RpcError with the client's own error, AgentTimeout, AgentGone once the client has gone, Unsupported
         where `can_ask` is false.
         """
+        if not self._out.can_ask:
+            raise Unsupported(f"a client of {self.client.version} is not asked while its request is under way")
+        if self.over:
+            raise AgentGone("the request is answered already")
+        return await self._out.ask(method, params, timeout)
+
+
+def _params(given: msgspec.Raw) -> msgspec.Raw:
+    """Params as a service gets them: `null` is none."""
+    return EMPTY if not given or bytes(memoryview(given)[:1]) == b"n" else given
 
 
 class InputRequired(Exception):
@@ -203,7 +261,7 @@ class Service(Protocol):
         """
 
     async def request(self, call: McpCall) -> Any:
-        """Serve a request; returns the result (a value msgspec encodes as an object, or a Raw of one).
+        """Serve a request; returns the result (a value msgspec encodes as an object, or a msgspec.Raw of one).
 
         Called in a task of its own, which is cancelled by `notifications/cancelled`, by the end of the session, in
         2026-07-28 over HTTP by the end of the response's stream, and by `McpServer.quiet`. Raise RpcError for an error

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, NamedTuple
 
+import msgspec
 from starlette.types import Scope
 
 from gateway.access import Visit, visit_of
-from gateway.contract import Requests, unguessable, unwatched
+from gateway.contract import Gateway, Requests, Watched, unguessable
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.options import McpServeOptions
@@ -22,38 +24,28 @@ from gateway.wire.jsonrpc import RpcError
 log = logging.getLogger(__name__)
 
 
-class Watching(Protocol):
-    """`gateway.contract.Gateway.requests` of one protocol."""
+class Door(NamedTuple):
+    """The door of a gateway whose clients are served: it traces, counts and limits what they do."""
 
-    def __call__(
-        self, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
-    ) -> Requests: ...
-
-
-def nobody_watches(methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False) -> Requests:
-    """A `Watching` that neither traces nor counts."""
-    return unwatched
+    gateway: Gateway
+    protocol: str
+    client: Callable[[McpSession], str | None]
+    """A client's name; None for one that nobody knows."""
 
 
-Admit = Callable[[McpSession], None]
-"""Called for each request on a WebSocket. Raises Unavailable where its client, or everybody, has asked too much."""
+class _Unwatched:
+    def tool_failed(self) -> None:
+        return
 
 
-def anything(session: McpSession) -> None:
-    """An `Admit` of everything."""
+_UNWATCHED = _Unwatched()
 
 
-AdmitSession = Callable[[McpSession, Callable[[str | None], int], Callable[[str], bool]], str | None]
-"""Called for each new session of Streamable HTTP. Returns whose it is, None for a client that nobody knows.
-
-Its arguments say how many sessions a client has, and end one of them that is idle. Raises Unavailable where it may have
-no more.
-"""
-
-
-def anybodys(session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]) -> str | None:
-    """An `AdmitSession` of everything."""
-    return None
+def _unwatched(
+    method: str, params: msgspec.Raw, id: Any, *, session: str = "", version: str = ""
+) -> AbstractContextManager[Watched]:
+    """The `Requests` of no door: neither traced nor counted."""
+    return nullcontext(_UNWATCHED)
 
 
 class Hub:
@@ -64,23 +56,25 @@ class Hub:
         service: Service,
         options: McpServeOptions | None = None,
         dialects: Mapping[str, str] = MappingProxyType({}),
-        asks: bool = False,
-        watching: Watching = nobody_watches,
         *,
-        admit: Admit = anything,
-        admit_session: AdmitSession = anybodys,
-        new_id: Callable[[], str] = unguessable,
+        asks: bool = False,
+        door: Door | None = None,
     ) -> None:
+        """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
+        handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
+        clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
+        """
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
         self.service = service
         self.options = options or McpServeOptions()
         self.dialects = dialects
-        self.admit = admit
-        self.admit_session = admit_session
-        self.new_id = new_id
+        self.new_id = unguessable if door is None else door.gateway.new_id
         self._asks = asks
-        self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
+        self._door = door
+        self.requests: Requests = _unwatched
+        if door is not None:
+            self.requests = door.gateway.requests(door.protocol, {*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False
         """The gateway stops, and serves no further client."""
         self.joined: dict[McpSession, None] = {}
@@ -91,6 +85,26 @@ class Hub:
     def enter(self, scope: Scope) -> Visit | None:
         """Return the client of a request by its token; None where clients are not asked. Raises Unauthenticated."""
         return visit_of(scope) if self._asks else None
+
+    def admit(self, session: McpSession) -> None:
+        """Count a request on a WebSocket. Raises Unavailable where its client, or everybody, has asked too much."""
+        if self._door is not None:
+            self._door.gateway.limits.request(self._door.protocol, self._door.client(session))
+
+    def admit_session(
+        self, session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]
+    ) -> str | None:
+        """Admit a session of Streamable HTTP. Returns whose it is, None for a client that nobody knows.
+
+        `held` says how many a client has, `spare` ends one of them that is idle. Raises Limited where it may have no
+        more.
+        """
+        if self._door is None:
+            return None
+        client = self._door.client(session)
+        limits, protocol = self._door.gateway.limits, self._door.protocol
+        limits.session(protocol, client, held(client), lambda: client is not None and spare(client))
+        return client
 
     @property
     def versions(self) -> list[str]:

@@ -15,8 +15,17 @@ from gateway.access import Visit
 from gateway.core.errors import Invalid, Limited, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, noted, read, refused, serve
-from gateway.mcp.server.contract import MOST_SUBSCRIPTIONS, SUBSCRIBED, InputRequired, McpClient, ServerIdentity
+from gateway.mcp.server.call import failure, noted, read, refused, serve
+from gateway.mcp.server.contract import (
+    EMPTY,
+    MOST_SUBSCRIPTIONS,
+    SUBSCRIBED,
+    InputRequired,
+    McpCall,
+    McpClient,
+    Out,
+    ServerIdentity,
+)
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
 from gateway.wire import jsonrpc
@@ -165,7 +174,7 @@ class ModernSession:
 
     async def _serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         method = request.method
-        call = ServedCall(self, out, request, meta, log_level=None, bearer=self.bearer)
+        call = McpCall(self, out, request, meta, log_level=None, bearer=self.bearer)
         try:
             jsonrpc.check(call.params)
             if (level := meta.get(wire.META_LOG_LEVEL)) is not None:
@@ -194,7 +203,7 @@ class ModernSession:
         extra: JsonObject = {"ttlMs": 0, "cacheScope": "private"} if method.endswith(LISTS) else {}
         return _whole(value, wire.COMPLETE, identity.info, extra)
 
-    async def _listen(self, wanted: Wanted, identity: ServerIdentity, call: ServedCall, out: Out) -> Any:
+    async def _listen(self, wanted: Wanted, identity: ServerIdentity, call: McpCall, out: Out) -> Any:
         """Tell what was subscribed to, until the gateway stops or the client has heard enough."""
         belongs = {wire.META_SUBSCRIPTION: call.id}
         out.put(jsonrpc.notification(wire.ACKNOWLEDGED, {"notifications": wanted.said(), wire.META: belongs}))

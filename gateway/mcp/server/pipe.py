@@ -14,9 +14,9 @@ from gateway.access import Visit
 from gateway.core.errors import AgentGone, Refused, Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled
-from gateway.mcp.server.hub import Admit, Hub, anything
+from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import ModernSession, enveloped, notified
-from gateway.mcp.server.session import HandshakeSession, SessionEvent
+from gateway.mcp.server.session import HandshakeSession
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
@@ -54,10 +54,10 @@ class PipeSession(HandshakeSession):
         *,
         bearer: str | None = None,
         visit: Visit | None = None,
-        admit: Admit = anything,
+        counted: bool = False,
     ) -> None:
         super().__init__(hub, agent)
-        self._admit = admit
+        self._counted = counted
         self.bearer = bearer
         self.visit = visit
         self._live: set[Id] = set()
@@ -76,7 +76,7 @@ class PipeSession(HandshakeSession):
         try:
             await self._peer.run()
         finally:
-            self.moved(SessionEvent.GONE)
+            self.over = True
             self.hub.leave(self)
 
     @property
@@ -111,7 +111,8 @@ class PipeSession(HandshakeSession):
         if id in self._live:
             raise self.untaken(request, Refused(f"request {id!r} is under way already"))
         try:
-            self._admit(self)
+            if self._counted:
+                self.hub.admit(self)
         except Unavailable as error:
             raise self.untaken(request, error) from None
         self._live.add(id)

@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -18,15 +17,13 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway.access import EXPIRED, Visit, bearer
-from gateway.contract import unguessable
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.mcp import wire
-from gateway.mcp.options import McpServeOptions
-from gateway.mcp.server.contract import McpSession, Service
+from gateway.mcp.server.contract import McpSession
 from gateway.mcp.server.http.endpoint import refusal, response
 from gateway.mcp.server.http.sse import MESSAGES, SseEndpoint, SsePostEndpoint
 from gateway.mcp.server.http.streamable import StreamableEndpoint
-from gateway.mcp.server.hub import Admit, AdmitSession, Hub, Watching, anybodys, anything, nobody_watches
+from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession, converse
 from gateway.transport.asgi import HttpRequest, origin
 from gateway.transport.pipe import Pipe
@@ -60,7 +57,7 @@ class McpSocket:
             visit = self._hub.enter(scope)
             token = bearer(scope["headers"])
             agent = websocket.path_params.get("agent")
-            session = PipeSession(self._hub, agent, bearer=token, visit=visit, admit=self._hub.admit).admitted()
+            session = PipeSession(self._hub, agent, bearer=token, visit=visit, counted=True).admitted()
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in scope.get("subprotocols", ()) else None
             with self._hub.connected():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
@@ -102,28 +99,8 @@ LINGER_SECONDS = 2.0
 class McpServer:
     """Serves MCP clients of every revision. Made by an inbound adapter, which is its `service` or brings it."""
 
-    def __init__(
-        self,
-        service: Service,
-        options: McpServeOptions,
-        *,
-        dialects: Mapping[str, str] = MappingProxyType({}),
-        asks: bool = False,
-        watching: Watching = nobody_watches,
-        admit: Admit = anything,
-        admit_session: AdmitSession = anybodys,
-        new_id: Callable[[], str] = unguessable,
-    ) -> None:
-        """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
-        handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
-        clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
-        watching: traces and counts the requests. admit: refuses those on a WebSocket that are too many.
-        admit_session: refuses sessions of Streamable HTTP of a client that has too many.
-        new_id: of a session (`gateway.contract.Gateway.new_id`).
-        """
-        self._hub = Hub(
-            service, options, dialects, asks, watching, admit=admit, admit_session=admit_session, new_id=new_id
-        )
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self.streamable = StreamableEndpoint(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = McpSocket(self._hub)

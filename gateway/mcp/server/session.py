@@ -1,16 +1,11 @@
-"""A client that shook hands (2024-11-05 to 2025-11-25), whatever it is connected by; and the states of its session.
-
-A session is ready once `initialize` was answered, which may come again.
-"""
+"""A client that shakes hands (2024-11-05 to 2025-11-25), whatever it is connected by."""
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from msgspec import UNSET, Raw
 
@@ -18,54 +13,13 @@ from gateway.access import Visit
 from gateway.core.errors import InterlinguaError, Invalid, Refused
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import (
-    EMPTY,
-    UNASKED_LEVEL,
-    Nowhere,
-    Out,
-    ServedCall,
-    failure,
-    noted,
-    read,
-    refused,
-    serve,
-)
-from gateway.mcp.server.contract import McpClient
+from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Nowhere, failure, noted, read, refused, serve
+from gateway.mcp.server.contract import McpCall, McpClient, Out
 from gateway.mcp.server.hub import Hub
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request, RpcError
 
 log = logging.getLogger(__name__)
-
-
-class McpSessionState(enum.StrEnum):
-    """Where a session is."""
-
-    NEW = "not initialized"
-    READY = "initialized"
-    ENDED = "ended"
-
-
-class SessionEvent(enum.StrEnum):
-    """The events that change a session's state."""
-
-    INITIALIZED = "an answered initialize"
-    GONE = "the end of its connection"
-
-
-TABLE: Final[Mapping[tuple[McpSessionState, SessionEvent], McpSessionState]] = {
-    (McpSessionState.NEW, SessionEvent.INITIALIZED): McpSessionState.READY,
-    (McpSessionState.READY, SessionEvent.INITIALIZED): McpSessionState.READY,
-    (McpSessionState.NEW, SessionEvent.GONE): McpSessionState.ENDED,
-    (McpSessionState.READY, SessionEvent.GONE): McpSessionState.ENDED,
-}
-
-
-def after(state: McpSessionState, event: SessionEvent) -> McpSessionState:
-    """Return the state that follows. Raises Refused where the event may not happen."""
-    if (state, event) not in TABLE:
-        raise Refused(f"{event} in a session that is {state}")
-    return TABLE[state, event]
 
 
 NOBODY = McpClient(versions.V2025_03_26)
@@ -83,21 +37,13 @@ class HandshakeSession(ABC):
         self.log_level: str | None = None
         self.bearer: str | None = None
         self.visit: Visit | None = None
-        self._state = McpSessionState.NEW
+        self.over = False
+        """Whether it has ended."""
 
     @property
     def initialized(self) -> bool:
-        """Whether requests may come."""
-        return self._state is McpSessionState.READY
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self._state is McpSessionState.ENDED
-
-    def moved(self, event: SessionEvent) -> None:
-        """Something happened to it. Raises Refused where that may not be."""
-        self._state = after(self._state, event)
+        """Whether requests may come: `initialize` was answered, which may come again."""
+        return self.client is not NOBODY and not self.over
 
     @property
     @abstractmethod
@@ -124,19 +70,19 @@ class HandshakeSession(ABC):
     def tell(self, method: str, params: Any = None) -> None:
         """See `McpSession`."""
 
-    def call(self, out: Out, request: Request, meta: JsonObject, bearer: str | None) -> ServedCall:
+    def call(self, out: Out, request: Request, meta: JsonObject, bearer: str | None) -> McpCall:
         """A request that has come, with this token."""
         level = self.log_level or UNASKED_LEVEL
-        return ServedCall(self, out, request, meta, log_level=level, bearer=bearer)
+        return McpCall(self, out, request, meta, log_level=level, bearer=bearer)
 
-    async def serve(self, call: ServedCall) -> Any:
+    async def serve(self, call: McpCall) -> Any:
         """Its result. Raises RpcError. What needs no service is done before the first wait."""
         version = self.client.version if self.initialized else ""
         with self.hub.requests(call.method, call.params, call.id, session=self.id, version=version) as request:
             own = self._own(call)
             return own if own is not None else noted(request, await serve(self.hub.service, call))
 
-    def _own(self, call: ServedCall) -> Any:
+    def _own(self, call: McpCall) -> Any:
         """The result of a request that needs no service; None for any other. Raises RpcError."""
         if call.method == wire.PING:
             return {}
@@ -163,7 +109,7 @@ class HandshakeSession(ABC):
             raise error
         return error
 
-    def initialize(self, call: ServedCall) -> wire.InitializeResult:
+    def initialize(self, call: McpCall) -> wire.InitializeResult:
         """Agree on a revision. May come again: the last one holds. Raises RpcError, Invalid."""
         before, self.client = self.client, self._client(read(call.params, wire.InitializeParams))
         try:
@@ -171,7 +117,6 @@ class HandshakeSession(ABC):
         except Exception as error:
             self.client = before
             raise failure(self.hub.service, call, error) from error
-        self.moved(SessionEvent.INITIALIZED)
         self.hub.join(self)
         return wire.InitializeResult(
             self.client.dialect or self.client.version,

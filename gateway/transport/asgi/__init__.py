@@ -18,17 +18,3 @@ from gateway.transport.asgi.request import (
     WhileConnected,
     respond,
 )
-
-__all__ = [
-    "ClientGone",
-    "Everybody",
-    "Headers",
-    "HttpRequest",
-    "Reply",
-    "RestEndpoint",
-    "RestOperation",
-    "WhileConnected",
-    "origin",
-    "refusals",
-    "respond",
-]

@@ -12,15 +12,3 @@ from gateway.transport.http.client import HttpAuth, HttpClient
 from gateway.transport.http.credentials import credentials_of
 from gateway.transport.http.outgoing import FilePart, segment
 from gateway.transport.http.response import HttpResponse, StreamResponse, Unreachable, away
-
-__all__ = [
-    "FilePart",
-    "HttpAuth",
-    "HttpClient",
-    "HttpResponse",
-    "StreamResponse",
-    "Unreachable",
-    "away",
-    "credentials_of",
-    "segment",
-]

@@ -7,5 +7,3 @@ outgoing.py writes messages: order, bounds, few writes; our requests and their a
 """
 
 from gateway.transport.rpc.peer import Peer
-
-__all__ = ["Peer"]

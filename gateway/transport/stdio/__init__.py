@@ -15,5 +15,3 @@ from gateway.transport.stdio.pipe import StdioPipe, spawn
 from gateway.transport.stdio.process import Command, Grace
 from gateway.transport.stdio.reserve import Reserve
 from gateway.transport.stdio.supervisor import Supervisor
-
-__all__ = ["Command", "Grace", "Reserve", "StdioPipe", "Supervisor", "spawn"]

@@ -35,10 +35,8 @@ from starlette.routing import Mount
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.options import McpServeOptions
-from gateway.mcp.server import InputRequired, McpCall, McpServer, McpSession, ServerIdentity
-from gateway.mcp.server.call import ServedCall
+from gateway.mcp.server import Door, Hub, InputRequired, McpCall, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.http.streams import ResponseOut
-from gateway.mcp.server.hub import AdmitSession, anybodys
 from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
@@ -153,7 +151,6 @@ class Words:
         return "flooded"
 
     async def lose(self, call: McpCall, given: Any, params: Any) -> str:
-        assert isinstance(call, ServedCall)
         out = call._out
         assert isinstance(out, ResponseOut)
         self.progress(call, 1, "before")
@@ -198,13 +195,11 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    *, dialects: Mapping[str, str] | None = None, admit_session: AdmitSession = anybodys, **options: Any
+    *, dialects: Mapping[str, str] | None = None, door: Door | None = None, **options: Any
 ) -> AsyncIterator[Rig]:
     """A server with these options, while the block lasts. Nothing of it is left behind."""
     words = Words()
-    words.server = server = McpServer(
-        words, McpServeOptions(**options), dialects=dialects or {}, admit_session=admit_session
-    )
+    words.server = server = McpServer(Hub(words, McpServeOptions(**options), dialects or {}, door=door))
     before, failures = asyncio.all_tasks(), list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
     mounts = [Mount(MOUNT, routes=list(server.routes())), Mount(ROOT, routes=list(server.at()))]

@@ -11,8 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.mcp import versions, wire
-from gateway.mcp.options import McpServeOptions
-from gateway.mcp.server import McpServer
+from gateway.mcp.server import Hub
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.wire import jsonrpc
 from tests.mcp.server.rig import (
@@ -89,7 +88,7 @@ def test_a_name_that_there_is_not_is_refused_as_a_header_and_dialects_are_listed
 
 def test_a_dialect_stands_for_a_revision_that_shakes_hands() -> None:
     with pytest.raises(ValueError, match="2026-07-28"):
-        McpServer(Words(), McpServeOptions(), dialects={"ACP-0.2": versions.V2026_07_28})
+        Hub(Words(), dialects={"ACP-0.2": versions.V2026_07_28})
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------

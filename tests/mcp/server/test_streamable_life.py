@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from starlette.types import Message
 
+from gateway.contract import unguessable
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions
-from gateway.mcp.server import McpCall, McpSession
+from gateway.mcp.server import Door, Hub, McpCall
 from gateway.mcp.server.http import session as sessions
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.mcp.server.http.streams import numbered
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
-from tests.mcp.server.rig import SESSION, Client, client, initialize, raw, rig, stalled, tool
+from tests.mcp.server.rig import SESSION, Client, Words, client, initialize, raw, rig, stalled, tool
 from tests.support.aio import Clock, later, run
 from tests.support.rpc import settled
 from tests.support.scripted import until
@@ -175,13 +177,16 @@ def test_a_flood_of_sessions_pushes_out_only_those_that_wait_for_nothing() -> No
 
 
 def test_a_session_of_a_client_makes_room_for_its_next_unless_it_waits_for_something() -> None:
-    def admit(session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]) -> str | None:
-        if session.bearer is not None and held(session.bearer) and not spare(session.bearer):
+    def one(door: str, client: str | None, held: int, spare: Callable[[], bool]) -> None:
+        if client is not None and held and not spare():
             raise Unavailable("you have one")
-        return session.bearer
+
+    gateway = Mock(new_id=unguessable, requests=Mock(return_value=Hub(Words()).requests))
+    gateway.limits.session = one
+    door = Door(gateway, "words", lambda session: session.bearer)
 
     async def case() -> None:
-        async with rig(admit_session=admit) as there, client(there.mcp) as other:
+        async with rig(door=door) as there, client(there.mcp) as other:
 
             async def opened() -> tuple[int, Client]:
                 made = await other.http.post(there.mcp, json=initialize(), headers={"Authorization": "Bearer ana"})

@@ -9,5 +9,3 @@ incoming.py    the requests of a server over Streamable HTTP, and our answers, a
 from gateway.mcp.client.http.address import Address, HttpRefused
 from gateway.mcp.client.http.sse import SsePipe
 from gateway.mcp.client.http.streamable import StreamableChannel
-
-__all__ = ["Address", "HttpRefused", "SsePipe", "StreamableChannel"]

@@ -16,7 +16,7 @@ from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.http.streams import PostAnswer, ResponseOut, StandaloneStream, numbered
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.session import HandshakeSession, SessionEvent
+from gateway.mcp.server.session import HandshakeSession
 from gateway.transport.rpc.outgoing import OutgoingRequests
 from gateway.transport.streamable_http.server import MessageStream, SessionTable
 from gateway.transport.tasks import TaskSet
@@ -196,7 +196,7 @@ class StreamableSession(HandshakeSession):
 
     def end(self, why: str = "") -> None:
         """End it, once: its calls are cancelled, and answered so."""
-        self.moved(SessionEvent.GONE)
+        self.over = True
         if self.visit is not None:
             self.visit.leave()
         if why:
