@@ -303,12 +303,12 @@ def revoke(
     raise SystemExit(revoke_agent(agent, gateway, token(gateway, token_file), reason=reason, restore=restore))
 
 
-def _operate(gateway: str, token_file: Path | None, work: Any) -> NoReturn:
+def _operate(gateway: str, token_file: Path | None, work: Any, *given: Any, **options: Any) -> NoReturn:
     from gateway.cli import loop
     from gateway.cli.operate import AdminClient
     from gateway.cli.stdio import token
 
-    raise SystemExit(loop.run(work(AdminClient(gateway, token(gateway, token_file)))))
+    raise SystemExit(loop.run(work(AdminClient(gateway, token(gateway, token_file)), *given, **options)))
 
 
 @app.command()
@@ -321,7 +321,7 @@ def runs(agent: str | None, status: str | None, limit: int, gateway: str, token_
     """List the newest runs of a gateway, whoever started them. Away from a terminal: a line of JSON each."""
     from gateway.cli.operate import list_runs
 
-    _operate(gateway, token_file, list_runs(agent, status, limit))
+    _operate(gateway, token_file, list_runs, agent, status, limit)
 
 
 @app.command()
@@ -332,7 +332,7 @@ def watch(run: str, gateway: str, token_file: Path | None) -> None:
     """Print what happens in a run until it ends. Exit code 1 where it does not succeed."""
     from gateway.cli.operate import watch_run
 
-    _operate(gateway, token_file, watch_run(run))
+    _operate(gateway, token_file, watch_run, run)
 
 
 @app.command()
@@ -347,7 +347,7 @@ def answer(run: str, text: str | None, *, decline: bool, gateway: str, token_fil
 
     if (text is None) != decline:
         leave(USAGE, "give an answer, or --decline")
-    _operate(gateway, token_file, answer_run(run, text))
+    _operate(gateway, token_file, answer_run, run, text)
 
 
 @app.command()
@@ -359,7 +359,7 @@ def cancel(run: str, reason: str, gateway: str, token_file: Path | None) -> None
     """Cancel a run."""
     from gateway.cli.operate import cancel_run
 
-    _operate(gateway, token_file, cancel_run(run, reason))
+    _operate(gateway, token_file, cancel_run, run, reason)
 
 
 @app.command()
@@ -370,7 +370,7 @@ def top(*, once: bool, gateway: str, token_file: Path | None) -> None:
     """Show how a gateway's agents and runs do, until Ctrl-C."""
     from gateway.cli.operate import top as work
 
-    _operate(gateway, token_file, work(once=once))
+    _operate(gateway, token_file, work, once=once)
 
 
 @app.command()

@@ -1,4 +1,6 @@
-"""An operator's commands, by way of `/admin`: `interlingua runs`, `watch`, `answer`, `cancel`, `top`."""
+"""An operator's commands, by way of `/admin`: `interlingua runs`, `watch`, `answer`, `cancel`, `top`. Each returns the
+exit code.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,14 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import httpx2
 
 from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, leave
 from gateway.cli.remote import CONNECT_SECONDS, REFUSALS, http_client, reached
-from gateway.cli.talk import File, as_answer, asks, note, shown
+from gateway.cli.talk import File, PendingQuestion, as_answer, asks, note, shown
 from gateway.core.errors import AgentFailed, Invalid, NotFound
 from gateway.core.types import JsonObject, RunStatus
 from gateway.wire import sse
@@ -85,118 +87,96 @@ def _said(answer: httpx2.Response) -> JsonObject:
     raise REFUSALS.get(answer.status_code, AgentFailed)(message)
 
 
-Work = Callable[[AdminClient], Coroutine[Any, Any, int]]
-"""Does something at a gateway. The result is the exit code."""
-
-
-def list_runs(agent: str | None, status: str | None, limit: int) -> Work:
+async def list_runs(client: AdminClient, agent: str | None, status: str | None, limit: int) -> int:
     """Print the newest runs: a table at a terminal, else a line of JSON each."""
-
-    async def work(client: AdminClient) -> int:
-        found = await client.get("/runs", agent=agent, status=status, limit=limit)
-        if not sys.stdout.isatty():
-            for run in found["runs"]:
-                print(json.dumps(run, ensure_ascii=False))
-            return OK
-        from rich.console import Console
-
-        from gateway.cli.view import table
-
-        rows = [
-            (run["id"], run["agent"], run["protocol"], run["status"], _ago(run["created_at"]), run["principal"] or "")
-            for run in found["runs"]
-        ]
-        Console().print(table(("run", "agent", "from", "status", "begun", "person"), rows))
+    found = await client.get("/runs", agent=agent, status=status, limit=limit)
+    if not sys.stdout.isatty():
+        for run in found["runs"]:
+            print(json.dumps(run, ensure_ascii=False))
         return OK
+    from rich.console import Console
 
-    return work
+    from gateway.cli.view import table
+
+    rows = [
+        (run["id"], run["agent"], run["protocol"], run["status"], _ago(run["created_at"]), run["principal"] or "")
+        for run in found["runs"]
+    ]
+    Console().print(table(("run", "agent", "from", "status", "begun", "person"), rows))
+    return OK
 
 
-def watch_run(named: str) -> Work:
+async def watch_run(client: AdminClient, named: str) -> int:
     """Print what happens in a run until it ends, from its beginning. The exit code says how it ended."""
-
-    async def work(client: AdminClient) -> int:
-        run = await client.run(named)
-        in_line = False  # whether text stands in the last line
-        async for event in client.events(run["id"]):
-            if event["event"] == "part_delta" and isinstance(event["delta"], str):
-                print(shown(event["delta"]), end="", flush=True)
-                in_line = True
-                continue
-            told = _told(event)
-            if told:
-                print("\n" * in_line + f"[{shown(told)}]", flush=True)
-                in_line = False
-        run = await client.get(f"/runs/{run['id']}")
-        why = run["failure"]["message"] if run["failure"] else run["cancel_reason"] or ""
-        print("\n" * in_line + f"{run['status']}{': ' * bool(why)}{shown(why)}")
-        return OK if run["status"] == RunStatus.SUCCESS else FAILED
-
-    return work
+    run = await client.run(named)
+    in_line = False  # whether text stands in the last line
+    async for event in client.events(run["id"]):
+        if event["event"] == "part_delta" and isinstance(event["delta"], str):
+            print(shown(event["delta"]), end="", flush=True)
+            in_line = True
+            continue
+        told = _told(event)
+        if told:
+            print("\n" * in_line + f"[{shown(told)}]", flush=True)
+            in_line = False
+    run = await client.get(f"/runs/{run['id']}")
+    why = run["failure"]["message"] if run["failure"] else run["cancel_reason"] or ""
+    print("\n" * in_line + f"{run['status']}{': ' * bool(why)}{shown(why)}")
+    return OK if run["status"] == RunStatus.SUCCESS else FAILED
 
 
 def _told(event: JsonObject) -> str:
     """A line about an event beside the answer; "" for one of no interest."""
     if event["event"] == "interrupted":
-        asked = event["interrupt"]
-        schema = asked.get("answer_schema") or {}
-        return asks(asked.get("payload"), schema, kind=asked["kind"], message=asked.get("message", "")).text
+        return _question(event["interrupt"]).text
     item = note({**event, "type": event["event"]})
     return f"file: {item.name}" if isinstance(item, File) else item.text if item is not None else ""
 
 
-def answer_run(named: str, text: str | None) -> Work:
+def _question(asked: JsonObject) -> PendingQuestion:
+    schema = asked.get("answer_schema") or {}
+    return asks(asked.get("payload"), schema, kind=asked["kind"], message=asked.get("message", ""))
+
+
+async def answer_run(client: AdminClient, named: str, text: str | None) -> int:
     """Answer the oldest question of a run, or decline it without a text. Without a question, print so."""
-
-    async def work(client: AdminClient) -> int:
-        run = await client.run(named)
-        if not run["interrupts"]:
-            leave(FAILED, f"run {run['id']} asks nothing: it is {run['status']}")
-        asked = run["interrupts"][0]
-        schema = asked.get("answer_schema") or {}
-        body = {"outcome": "declined"} if text is None else {"value": as_answer(text, schema)}
-        try:
-            found = await client.post(f"/runs/{run['id']}/answer", {**body, "interrupt": asked["id"]})
-        except Invalid as error:
-            question = asks(asked.get("payload"), schema, kind=asked["kind"], message=asked.get("message", ""))
-            choices = f" (one of: {', '.join(question.choices)})" if question.choices else ""
-            leave(NEEDS_ANSWER, f"{question.text}{choices}", f"the answer is refused: {error}")
-        print(f"{run['id']}: {found['status']}")
-        return OK
-
-    return work
+    run = await client.run(named)
+    if not run["interrupts"]:
+        leave(FAILED, f"run {run['id']} asks nothing: it is {run['status']}")
+    asked = run["interrupts"][0]
+    question = _question(asked)
+    body = {"outcome": "declined"} if text is None else {"value": as_answer(text, question.schema)}
+    try:
+        found = await client.post(f"/runs/{run['id']}/answer", {**body, "interrupt": asked["id"]})
+    except Invalid as error:
+        choices = f" (one of: {', '.join(question.choices)})" if question.choices else ""
+        leave(NEEDS_ANSWER, f"{question.text}{choices}", f"the answer is refused: {error}")
+    print(f"{run['id']}: {found['status']}")
+    return OK
 
 
-def cancel_run(named: str, reason: str) -> Work:
+async def cancel_run(client: AdminClient, named: str, reason: str) -> int:
     """Cancel a run."""
-
-    async def work(client: AdminClient) -> int:
-        run = await client.run(named)
-        found = await client.post(f"/runs/{run['id']}/cancel", {"reason": reason})
-        print(f"{run['id']}: {found['status']}")
-        return OK
-
-    return work
+    run = await client.run(named)
+    found = await client.post(f"/runs/{run['id']}/cancel", {"reason": reason})
+    print(f"{run['id']}: {found['status']}")
+    return OK
 
 
-def top(*, once: bool) -> Work:
+async def top(client: AdminClient, *, once: bool) -> int:
     """Show agents and how their runs go, again and again."""
+    from rich.console import Console
+    from rich.live import Live
 
-    async def work(client: AdminClient) -> int:
-        from rich.console import Console
-        from rich.live import Live
+    from gateway.cli.view import table
 
-        from gateway.cli.view import table
-
-        if once or not sys.stdout.isatty():
-            Console().print(table(HEADS, _rows(await client.get("/agents"))))
-            return OK
-        with Live(screen=True, auto_refresh=False) as live:
-            while True:
-                live.update(table(HEADS, _rows(await client.get("/agents"))), refresh=True)
-                await asyncio.sleep(EVERY)
-
-    return work
+    if once or not sys.stdout.isatty():
+        Console().print(table(HEADS, _rows(await client.get("/agents"))))
+        return OK
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(table(HEADS, _rows(await client.get("/agents"))), refresh=True)
+            await asyncio.sleep(EVERY)
 
 
 HEADS: Final = ("agent", "speaks", "ready", "now", "ended", "half within", "95% within", "lost")
