@@ -110,7 +110,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
 
 async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str | None) -> int:
     """Connect to a running gateway: every line is a message of its WebSocket, and vice versa."""
-    from gateway.transport.websocket import UpgradeRefused, connect
+    from gateway.transport.websocket.client import UpgradeRefused, connect
 
     assert adapter.socket is not None
     scheme, _, rest = gateway.partition("://")

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from gateway.wire.ndjson import Unreadable
 
-__all__ = ["LIMIT", "Direct", "Eager", "Pipe", "Telling", "Unreadable"]
+__all__ = ["LIMIT", "Direct", "Eager", "Pipe", "Telling", "Unreadable", "hard", "judged"]
 
 LIMIT = 64 * 1024 * 1024
 """The default limit for the bytes of a message."""
@@ -67,3 +67,15 @@ class Telling(Direct, Protocol):
 
         Until then messages are given to `take` as if `Pipe.receive` waited. `receive` may be called at once.
         """
+
+
+def hard(limit: int) -> int:
+    """Return the hard limit for `limit`."""
+    return limit + limit // 2
+
+
+def judged(data: bytes, limit: int) -> bytes | Unreadable:
+    """Return `data`, or an Unreadable if it is over the limit."""
+    if len(data) <= limit:
+        return data
+    return Unreadable.of(f"a message of more than {limit} bytes", data)

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.core.errors import AgentGone
 from gateway.core.types import RunQuery, RunStatus
-from gateway.transport.websocket import connect
+from gateway.transport.websocket.client import connect
 from tests.authentication.rig import Doors, Mcp, bearer, house, token
 from tests.support.aio import Clock, run
 from tests.support.aio import later as ahead

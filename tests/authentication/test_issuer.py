@@ -269,7 +269,7 @@ def test_an_editor_that_authenticates_by_a_message_waits_for_the_keys_too(provid
 
 async def authenticated(there: Limited, token: str) -> Any:
     """What `authenticate` is answered with on a WebSocket of its own."""
-    from gateway.transport.websocket import connect
+    from gateway.transport.websocket.client import connect
 
     pipe = await connect(f"{there.url.replace('http', 'ws')}/agent-client")
     try:

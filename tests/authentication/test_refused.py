@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from adapters import agent_communication, agent_connect, agent_protocol
 from gateway.contract import Adapter
-from gateway.transport.websocket import UpgradeRefused, connect
+from gateway.transport.websocket.client import UpgradeRefused, connect
 from tests.authentication.rig import ANA, AUTHENTICATION, Doors, bearer, house, token, wrong_tokens
 from tests.support.aio import run
 from tests.support.scripted import engine

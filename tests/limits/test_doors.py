@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from gateway import tracing
-from gateway.transport.websocket import UpgradeRefused, connect
+from gateway.transport.websocket.client import UpgradeRefused, connect
 from tests.authentication.rig import bearer
 from tests.limits.rig import ANA, BOB, Limited, gateway
 from tests.support.aio import run

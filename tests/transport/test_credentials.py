@@ -19,9 +19,9 @@ from websockets.http11 import Request, Response
 
 from gateway.contract.options import OAuth2, TargetOptions, TlsOptions
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone
-from gateway.transport import websocket
 from gateway.transport.http import HttpClient, Unreachable, credentials, credentials_of
 from gateway.transport.http.credentials import ReloadedTls
+from gateway.transport.websocket.client import connect
 from tests.support import certificates
 from tests.support.aio import run
 from tests.support.peers import oidc_provider
@@ -188,7 +188,7 @@ def test_a_real_server_gives_tokens_for_requests_streams_and_websockets(provider
             (first, second) = server.tokens()
             assert first == second and first.count(".") == 2, "a JWT, and one for both"
             port = next(iter(sockets.sockets)).getsockname()[1]
-            socket = await websocket.connect(f"ws://127.0.0.1:{port}", auth=auth)
+            socket = await connect(f"ws://127.0.0.1:{port}", auth=auth)
             await socket.aclose()
             assert told[0] == f"Bearer {first}" and told[1] not in (None, told[0])
 
@@ -267,7 +267,7 @@ def test_a_certificate_is_shown_to_a_server_that_demands_it_and_changed_files_ar
                 assert (await client.request("GET", "/")).body == b"hi"
                 async with client.stream("GET", "/") as response:
                     assert await response.read() == b"hi"
-                await (await websocket.connect(there, auth=auth)).aclose()
+                await (await connect(there, auth=auth)).aclose()
                 mine.write_bytes(b"half a file")
                 assert (await client.request("GET", "/")).body == b"hi"
             assert "TLS goes on with the files of before" in caplog.text

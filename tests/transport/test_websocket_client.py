@@ -20,7 +20,7 @@ from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid
 from gateway.transport.http import Unreachable
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.refusal import refusal_reason
-from gateway.transport.websocket import ClientSocket, UpgradeRefused, connect
+from gateway.transport.websocket.client import ClientSocket, UpgradeRefused, connect
 from tests.support import aio
 from tests.support.websockets import library_serving, tcp_serving
 
@@ -434,7 +434,7 @@ async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 def test_who_answers_no_ping_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("CLOSE_SECONDS", 0.2), ("PING_INTERVAL", 0.02), ("PING_TIMEOUT", 0.05)):
-        monkeypatch.setattr(f"gateway.transport.websocket.dialing.{name}", seconds)
+        monkeypatch.setattr(f"gateway.transport.websocket.client.{name}", seconds)
 
     async def dead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await upgraded(reader, writer)
@@ -451,7 +451,7 @@ def test_who_answers_no_ping_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_closing_is_bounded_though_the_other_end_reads_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.transport.websocket.dialing.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.transport.websocket.client.CLOSE_SECONDS", 0.2)
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await upgraded(reader, writer)

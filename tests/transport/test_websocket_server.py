@@ -19,9 +19,10 @@ from websockets.asyncio.client import connect as library_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.core.errors import AgentGone, Invalid
-from gateway.transport.pipe import Eager, Pipe, Unreadable
+from gateway.transport.pipe import LIMIT, Eager, Pipe, Unreadable
 from gateway.transport.rpc import Peer
-from gateway.transport.websocket import HARD_LIMIT, LIMIT, ServerSocket, UpgradeRefused, connect
+from gateway.transport.websocket import HARD_LIMIT, ServerSocket
+from gateway.transport.websocket.client import UpgradeRefused, connect
 from gateway.wire.jsonrpc import Id
 from tests.support import aio
 from tests.support.rpc import Recorder, settled, value

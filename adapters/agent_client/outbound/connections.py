@@ -26,7 +26,6 @@ from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, ThreadContext, governing
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
-from gateway.transport import websocket
 from gateway.transport.http import credentials_of
 from gateway.transport.pipe import Pipe
 from gateway.transport.stdio import Reserve, Supervisor
@@ -143,7 +142,9 @@ class AgentConnections:
         if target.url is None:
             return await self._spares.take()
         if urlsplit(target.url).scheme in ("ws", "wss"):
-            return await websocket.connect(
+            from gateway.transport.websocket.client import connect
+
+            return await connect(
                 target.url, auth=self._auth, limit=target.max_message, open_timeout=target.start_timeout
             )
         from adapters.agent_client.outbound.http import HttpPipe

@@ -25,11 +25,10 @@ from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invali
 from gateway.transport import refusal
 from gateway.transport.http import HttpAuth, HttpClient, HttpResponse, StreamResponse
 from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import LIMIT, Unreadable
+from gateway.transport.pipe import LIMIT, Unreadable, hard
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http import client as streamable
 from gateway.transport.tasks import TaskSet
-from gateway.transport.websocket.limits import hard
 from gateway.wire import jsonrpc
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,6 @@ from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import Channel, ClientSession
 from gateway.mcp.options import McpTarget
-from gateway.transport import websocket
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient, credentials_of
 from gateway.transport.pipe import Pipe
@@ -147,7 +146,9 @@ class Connector:
                 limit=target.max_message,
                 grace=target.stop_timeout,
             )
-        return await websocket.connect(
+        from gateway.transport.websocket.client import connect
+
+        return await connect(
             target.url,
             auth=self._auth,
             subprotocols=(wire.SUBPROTOCOL,),

@@ -8,9 +8,8 @@ from typing import Final
 
 from gateway.core.errors import AgentBroken, InterlinguaError
 from gateway.transport.http import StreamResponse
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Unreadable, hard, judged
 from gateway.transport.streamable_http import EVENTS
-from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import sse
 
 AGAIN: Final = (0.1, 0.3, 0.9)

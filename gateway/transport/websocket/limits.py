@@ -1,10 +1,14 @@
-"""Limits of messages, and timeouts."""
+"""What both ends hold to: limits of messages, timeouts, and headers of the upgrade, checked against injection."""
 
 from __future__ import annotations
 
-from gateway.transport.pipe import LIMIT, Unreadable
+import re
+from collections.abc import Mapping
 
-HARD_LIMIT = LIMIT + LIMIT // 2
+from gateway.core.errors import Invalid
+from gateway.transport.pipe import LIMIT, Unreadable, hard
+
+HARD_LIMIT = hard(LIMIT)
 """The limit for the server itself (uvicorn: `ws_max_size`), so that messages between both limits get an answer."""
 PING_INTERVAL = 20.0
 PING_TIMEOUT = 120.0
@@ -12,19 +16,26 @@ PING_TIMEOUT = 120.0
 CLOSE_SECONDS = 5.0
 """The time for the closing handshake."""
 
-
-def hard(limit: int) -> int:
-    """Return the hard limit for `limit`."""
-    return limit + limit // 2
-
-
-def judged(data: bytes, limit: int) -> bytes | Unreadable:
-    """Return `data`, or an Unreadable if it is over the limit."""
-    if len(data) <= limit:
-        return data
-    return Unreadable.of(f"a message of more than {limit} bytes", data)
+_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+").fullmatch
+_VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]*").fullmatch
+_OURS = frozenset({"host", "connection", "upgrade", "content-length", "transfer-encoding"})
 
 
 def binary(data: bytes) -> Unreadable:
     """Make the Unreadable of a binary message."""
     return Unreadable("a binary message", b"", len(data))
+
+
+def checked(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the headers as pairs. Raises Invalid for a malformed one, and for one that belongs to the upgrade itself.
+
+    Errors never contain a value, which may be secret.
+    """
+    for name, value in headers.items():
+        if not _NAME(name):
+            raise Invalid(f"{name!r} is no name of a header")
+        if name.lower() in _OURS or name.lower().startswith("sec-websocket-"):
+            raise Invalid(f"the header {name} belongs to the upgrade itself")
+        if not _VALUE(value):
+            raise Invalid(f"the value of the header {name} has characters that no header has")
+    return list(headers.items())

@@ -12,9 +12,8 @@ from typing import Protocol, Self
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.core.errors import AgentGone
-from gateway.transport.pipe import LIMIT, Unreadable
-from gateway.transport.websocket.headers import checked
-from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, judged
+from gateway.transport.pipe import LIMIT, Unreadable, judged
+from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, checked
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from adapters.agent_client.outbound import AgentClientOutbound
 from gateway.config import Route
 from gateway.core.errors import AgentGone
 from gateway.core.types import ThreadQuery
-from gateway.transport.websocket import UpgradeRefused, connect
+from gateway.transport.websocket.client import UpgradeRefused, connect
 from tests.adapters.agent_client.authentication_rig import (
     ANA,
     AUTHENTICATION,

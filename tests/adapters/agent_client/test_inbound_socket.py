@@ -16,7 +16,8 @@ from starlette.routing import Mount
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import RunStatus
-from gateway.transport.websocket import HARD_LIMIT, UpgradeRefused, connect
+from gateway.transport.websocket import HARD_LIMIT
+from gateway.transport.websocket.client import UpgradeRefused, connect
 from tests.adapters.agent_client.editor import Editor, said
 from tests.adapters.agent_client.inbound_rig import Rig, asking, rig, scripted
 from tests.support.agent_client import agent_client_conversations, asked, errors, results, text, updates

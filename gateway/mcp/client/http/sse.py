@@ -13,11 +13,10 @@ from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Interlingu
 from gateway.mcp.client.http.address import Address, unexpected
 from gateway.transport.http import StreamResponse
 from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Unreadable, hard, judged
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import SLOWEST
 from gateway.transport.tap import about
-from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject, Request, RpcError
 from gateway.wire.sse import Frame

@@ -18,13 +18,12 @@ from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
 from gateway.mcp.client.http.incoming import Incoming
 from gateway.transport.http import StreamResponse, Unreachable
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Unreadable, hard, judged
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import LATER, Cursor, is_stream, read_events
 from gateway.transport.tap import about
 from gateway.transport.tasks import TaskSet
 from gateway.transport.waiting import Deadline
-from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, MessageBatch, Notification, Request, Response, RpcError
 
