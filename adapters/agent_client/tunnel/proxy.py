@@ -20,8 +20,7 @@ from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
-from gateway.mcp.client.contract import CallListener
+from gateway.mcp.client.calls import CallListener, OutgoingCall, OutgoingCalls
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity
 from gateway.transport.tasks import TaskSet
@@ -174,7 +173,7 @@ class UpstreamEnd(AgentEnd):
 
     @property
     def lasting(self) -> bool:
-        """See `UpstreamSession`."""
+        """See `ClientSession`."""
         return not versions.modern(self.version)
 
     @property
@@ -472,7 +471,7 @@ class ProxiedCall:
             self._task.add_done_callback(_settled)
             self._task.cancel()
 
-    # --- gateway.mcp.client.contract.Listener -----------------------------------------------------------------------
+    # --- gateway.mcp.client.calls.CallListener ----------------------------------------------------------------------
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if method == wire.PROGRESS:

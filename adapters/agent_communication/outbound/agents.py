@@ -22,7 +22,7 @@ from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.client.called_run import CalledRuns
-from gateway.mcp.client.contract import UpstreamSession
+from gateway.mcp.client.session import ClientSession
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -41,7 +41,7 @@ class _Created:
 
     key: Key
     name: str
-    session: UpstreamSession
+    session: ClientSession
     lease: AsyncExitStack
 
 
@@ -57,7 +57,7 @@ class CreatedAgents:
         self._closed = False
 
     @asynccontextmanager
-    async def use(self, config: JsonObject, capabilities: JsonObject) -> AsyncIterator[tuple[UpstreamSession, str]]:
+    async def use(self, config: JsonObject, capabilities: JsonObject) -> AsyncIterator[tuple[ClientSession, str]]:
         """An agent with the configuration, for one run: its session, and its name there.
 
         One that a run has failed with is not used again. Raises AgentFailed if none can be made.
@@ -178,7 +178,7 @@ class Resident:
         return agent_of(await self._server.agents.one(self._name))
 
     @asynccontextmanager
-    async def use(self, context: RunContext, capabilities: JsonObject) -> AsyncIterator[tuple[UpstreamSession, str]]:
+    async def use(self, context: RunContext, capabilities: JsonObject) -> AsyncIterator[tuple[ClientSession, str]]:
         name = self._name or (native(context.agent) or {}).get("name")
         if not isinstance(name, str):
             name = (await self._server.agents.one(None))["name"]
@@ -207,7 +207,7 @@ class Template:
 
     def use(
         self, context: RunContext, capabilities: JsonObject
-    ) -> AbstractAsyncContextManager[tuple[UpstreamSession, str]]:
+    ) -> AbstractAsyncContextManager[tuple[ClientSession, str]]:
         return self._created.use(context.run.request.config, capabilities)
 
     async def aclose(self) -> None:

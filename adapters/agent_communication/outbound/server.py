@@ -13,8 +13,8 @@ from adapters.agent_communication.wire import AGENTS_CHANGED, LIST, TEMPLATES
 from gateway.core import delta
 from gateway.core.errors import AgentError
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
 from gateway.mcp.client.pool import McpPool
+from gateway.mcp.client.session import ClientSession
 from gateway.mcp.client.target import TargetList, TargetNews, TargetPools, few, gateway_info
 from gateway.mcp.wire import declares
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 QUESTIONS: JsonObject = {"elicitation": {}}
 """The gateway's own capability, whatever the client: to ask with a form."""
 
-Pools = Callable[[JsonObject], UpstreamPool]
+Pools = Callable[[JsonObject], McpPool]
 """Makes the sessions of a client with these capabilities."""
 
 
@@ -42,12 +42,10 @@ class TargetServer:
         self.pools = TargetPools(pools or self._made, self._heard)
 
     @asynccontextmanager
-    async def lease(
-        self, capabilities: JsonObject = QUESTIONS, *, alone: bool = True
-    ) -> AsyncIterator[UpstreamSession]:
+    async def lease(self, capabilities: JsonObject = QUESTIONS, *, alone: bool = True) -> AsyncIterator[ClientSession]:
         """A session in which the gateway is a client with these capabilities.
 
-        Raises what `UpstreamPool.lease` does, and AgentError for a server that has no agents.
+        Raises what `McpPool.lease` does, and AgentError for a server that has no agents.
         """
         async with self.pools.lease(capabilities, alone=alone) as session:
             has_agents(session)
@@ -64,7 +62,7 @@ class TargetServer:
         await self.templates.aclose()
         await self.pools.aclose()
 
-    def _made(self, capabilities: JsonObject) -> UpstreamPool:
+    def _made(self, capabilities: JsonObject) -> McpPool:
         warm = self.target.warmed and capabilities == QUESTIONS  # that by which agents are described
         return McpPool(self.target, capabilities=capabilities, info=gateway_info(), warm=warm)
 
@@ -82,7 +80,7 @@ class TargetServer:
             log.debug("%s, which is about no run in progress: %s", method, bytes(params)[:200])
 
 
-def has_agents(session: UpstreamSession) -> JsonObject:
+def has_agents(session: ClientSession) -> JsonObject:
     """Return the server's capability for agents. Raises AgentError if it has none."""
     capabilities = session.server.get("capabilities")
     capabilities = capabilities if isinstance(capabilities, dict) else {}

@@ -24,7 +24,7 @@ from gateway.core.types import Agent, Answer, Failure, Interrupt, Json, JsonObje
 from gateway.mcp import forms
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.called_run import ServerRequests, capabilities
-from gateway.mcp.client.contract import UpstreamSession
+from gateway.mcp.client.session import ClientSession
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
 from gateway.mcp.runs.questions import as_input
 from gateway.mcp.wire import META, PROGRESS_TOKEN, passed_on
@@ -199,7 +199,7 @@ class Home(Protocol):
 
     def use(
         self, context: RunContext, capabilities: JsonObject
-    ) -> AbstractAsyncContextManager[tuple[UpstreamSession, str]]:
+    ) -> AbstractAsyncContextManager[tuple[ClientSession, str]]:
         """For one run: a session in which the gateway has the capabilities, and the agent's name there."""
 
     async def aclose(self) -> None:
@@ -265,7 +265,7 @@ class AgentRunTurn(calls.CalledRun):
             self.over = True
         return self._decoder.result(result)
 
-    async def _answering(self, session: UpstreamSession, run: JsonObject, question: ForeignQuestion) -> JsonObject:
+    async def _answering(self, session: ClientSession, run: JsonObject, question: ForeignQuestion) -> JsonObject:
         """Ask what another gateway could not ask. Returns the params of the next call, which answers."""
         try:
             answer = await self.ask(question.interrupt)
@@ -276,7 +276,7 @@ class AgentRunTurn(calls.CalledRun):
         self.again()
         return question.answered(run, answer)
 
-    async def _leave(self, session: UpstreamSession, params: JsonObject) -> None:
+    async def _leave(self, session: ClientSession, params: JsonObject) -> None:
         """Cancel a waiting run of another gateway, by a call that follows it and is cancelled."""
         with contextlib.suppress(InterlinguaError):
             await session.call(RUN, params, timeout=LEAVE_SECONDS)

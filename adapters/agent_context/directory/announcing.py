@@ -18,7 +18,7 @@ from gateway.access.patterns import fits
 from gateway.contract import Auth, Gateway
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import UpstreamSession
+from gateway.mcp.client.session import ClientSession
 from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Announcing:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _look(self, session: UpstreamSession) -> None:
+    async def _look(self, session: ClientSession) -> None:
         """Have the directory know the agents that are there now, and that they are. Raises AgentGone and the like."""
         now = await self._records()
         await self._drop(session, [name for name in self._told if name not in now])
@@ -87,7 +87,7 @@ class Announcing:
             if await self._said(session, HEARTBEAT, {"agentId": name, "status": "active"}) is not None:
                 await self._register(session, name, record)  # it has forgotten it, say
 
-    async def _register(self, session: UpstreamSession, name: str, record: JsonObject) -> None:
+    async def _register(self, session: ClientSession, name: str, record: JsonObject) -> None:
         self._told[name] = None
         refused = await self._said(session, REGISTER, {"agent": record})
         if refused is None:
@@ -99,12 +99,12 @@ class Announcing:
             log.warning("%s does not register agent %s, it is tried again: %s", self._to.url, name, refused)
         self._refused[name] = record
 
-    async def _drop(self, session: UpstreamSession, names: list[str]) -> None:
+    async def _drop(self, session: ClientSession, names: list[str]) -> None:
         for name in names:
             await self._said(session, UNREGISTER, {"agentId": name})
             del self._told[name]
 
-    async def _said(self, session: UpstreamSession, method: str, params: JsonObject) -> RpcError | None:
+    async def _said(self, session: ClientSession, method: str, params: JsonObject) -> RpcError | None:
         """Send it; the error that it was answered with. Raises AgentGone and the like where nobody answers."""
         try:
             await session.call(method, params, timeout=self._link.target.request_timeout)

@@ -37,7 +37,7 @@ from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.client.contract import CallListener
+from gateway.mcp.client.calls import CallListener
 from gateway.mcp.server.contract import McpSession
 
 log = logging.getLogger(__name__)

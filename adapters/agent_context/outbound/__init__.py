@@ -41,7 +41,7 @@ from gateway.core.errors import AgentBroken, AgentError, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
 from gateway.mcp.client import called_run as calls
-from gateway.mcp.client.contract import UpstreamSession
+from gateway.mcp.client.session import ClientSession
 from gateway.mcp.client.target import Target, TargetList, TargetNews, few
 from gateway.mcp.wire import LISTEN, declares, server_info
 from gateway.wire import jsonrpc
@@ -169,7 +169,7 @@ class DescribedServer:
                     found.setdefault(agent.name, agent)
             return found
 
-    async def _tools(self, session: UpstreamSession) -> dict[str, Agent]:
+    async def _tools(self, session: ClientSession) -> dict[str, Agent]:
         capabilities = capabilities_of(session)
         if not declares(capabilities, "tools"):
             has = few([name for name in capabilities if declares(capabilities, name)])
@@ -190,12 +190,12 @@ class DescribedServer:
         self.news.tell()
 
     @asynccontextmanager
-    async def _listening(self) -> AsyncIterator[UpstreamSession]:
+    async def _listening(self) -> AsyncIterator[ClientSession]:
         async with self.link.lease(alone=False) as session:
             await self._subscribed(session)
             yield session
 
-    async def _subscribed(self, session: UpstreamSession) -> None:
+    async def _subscribed(self, session: ClientSession) -> None:
         resources = capabilities_of(session).get("resources")
         if not isinstance(resources, dict) or not resources.get("subscribe") or not is_native(session):
             return
@@ -227,7 +227,7 @@ def _objects(value: Any) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _alone(session: UpstreamSession) -> JsonObject:
+def _alone(session: ClientSession) -> JsonObject:
     """The record of an agent that is a server by itself and has no directory."""
     info = server_info(session.server)
     name = info.get("name")

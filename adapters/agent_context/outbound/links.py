@@ -26,8 +26,9 @@ from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import CallListener, Hearing, UpstreamPool, UpstreamSession
+from gateway.mcp.client.calls import CallListener, OutgoingCall
 from gateway.mcp.client.pool import McpPool
+from gateway.mcp.client.session import ClientSession
 from gateway.mcp.client.target import TargetPools, gateway_info
 from gateway.mcp.server.contract import McpSession
 from gateway.mcp.wire import (
@@ -77,7 +78,7 @@ class AgentLine(Protocol):
 
     @property
     def lasting(self) -> bool:
-        """Whether it can still say something once it has answered. See `UpstreamSession.lasting`."""
+        """Whether it can still say something once it has answered. See `ClientSession.lasting`."""
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:
@@ -88,11 +89,11 @@ class AgentLine(Protocol):
 
         All that was told before the answer has been heard when it returns. Cancelling the wait tells the agent
         (`notifications/cancelled`), also if it has just answered. Raises what
-        `gateway.mcp.client.contract.UpstreamSession.call` does.
+        `gateway.mcp.client.session.ClientSession.call` does.
         """
 
     async def list(self, method: str, key: str) -> list[JsonObject]:
-        """See `gateway.mcp.client.contract.UpstreamSession.list`. Raises Unsupported over a registered session."""
+        """See `gateway.mcp.client.session.ClientSession.list`. Raises Unsupported over a registered session."""
 
     def tell(self, method: str, params: JsonObject) -> None:
         """A notification, in the order of the calls; dropped once the agent has gone. Never blocks."""
@@ -408,7 +409,7 @@ QUESTIONS: Final[JsonObject] = {"elicitation": {}, wire.AGENT: {wire.MESSAGES: T
 FAREWELL: Final = 2.0
 """Seconds that what was told last may take; the transport's own limits bound what is on its way."""
 
-Pools = Callable[[JsonObject, "PoolLink"], UpstreamPool]
+Pools = Callable[[JsonObject, "PoolLink"], McpPool]
 """Makes the sessions of a client with these capabilities."""
 
 
@@ -459,15 +460,15 @@ class PoolLink:
 
     def lease(
         self, capabilities: JsonObject | None = None, *, alone: bool = True
-    ) -> AbstractAsyncContextManager[UpstreamSession]:
-        """A session for what is no run: lists, resources. See `gateway.mcp.client.contract.UpstreamPool.lease`."""
+    ) -> AbstractAsyncContextManager[ClientSession]:
+        """A session for what is no run: lists, resources. See `gateway.mcp.client.pool.McpPool.lease`."""
         return self._pools.lease(capabilities or QUESTIONS, alone=alone)
 
     def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
         """The callback for notifications that belong to no run."""
         self._told = heard
 
-    def unclaimed(self, session: UpstreamSession, method: str, params: Raw) -> None:
+    def unclaimed(self, session: ClientSession, method: str, params: Raw) -> None:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
         correlation = answers.correlation(method, params)
         if correlation is None or method not in (wire.MESSAGE, wire.ERROR) or correlation in self._ids.over:
@@ -487,7 +488,7 @@ class PoolLink:
 class PoolLine:
     """See `AgentLine`. Made by `PoolLink.open`."""
 
-    def __init__(self, session: UpstreamSession, hearing: Hearing, correlation: str, *, knows_agents: bool) -> None:
+    def __init__(self, session: ClientSession, hearing: OutgoingCall, correlation: str, *, knows_agents: bool) -> None:
         self.correlation = correlation
         self.knows_agents = knows_agents
         self._hearing = hearing
@@ -541,25 +542,25 @@ class PoolLine:
         await _tell(self._session, method, params)
 
 
-async def _tell(session: UpstreamSession, method: str, params: JsonObject) -> None:
+async def _tell(session: ClientSession, method: str, params: JsonObject) -> None:
     try:
         await session.tell(method, params)
     except InterlinguaError as error:
         log.debug("%s was not taken: %s", method, error)
 
 
-def capabilities_of(session: UpstreamSession) -> JsonObject:
+def capabilities_of(session: ClientSession) -> JsonObject:
     """The capabilities that a server declared."""
     found = session.server.get("capabilities")
     return found if isinstance(found, dict) else {}
 
 
-def is_native(session: UpstreamSession) -> bool:
+def is_native(session: ClientSession) -> bool:
     """Whether a server speaks this protocol."""
     return declares(capabilities_of(session), wire.AGENT)
 
 
-def _pool(capabilities: JsonObject, link: PoolLink) -> UpstreamPool:
+def _pool(capabilities: JsonObject, link: PoolLink) -> McpPool:
     return McpPool(
         link.target,
         capabilities=capabilities,

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
 
 from gateway.mcp import versions, wire
-from gateway.mcp.client.contract import CallListener, Keyed
 from gateway.transport.waiting import Deadline
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
@@ -29,11 +28,40 @@ _CHANGES = "/list_changed"
 """How notifications end that are about no call, wherever they come."""
 
 
-class OutgoingCall:
-    """One call from its request to its answer, or several calls with one listener (`UpstreamSession.hearing`).
+class CallListener(Protocol):
+    """Receives what happens on the way to one answer. Brought by the caller."""
 
-    token: its progress token. key: what else its server may name it by. id: of the newest request, None before the
-    first. elsewhere: whether progress came on another stream than the one its answer comes on.
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        """A notification about the call: with its progress token or key, or on its HTTP stream, or a log message while
+        it is the session's only one; in order, and all of them before the answer.
+
+        What is returned is awaited before more is read, so a slow one slows the server; it is cancelled when the call
+        ends first. Never wait here for an answer from the same server.
+        """
+
+    def again(self) -> None:
+        """The call is sent again, with what was asked for (2026-07-28): all that was told may be told again."""
+
+    async def asked(self, method: str, params: Raw) -> Any:
+        """A request of the server's that belongs to the call (elicitation/create, sampling/createMessage, roots/list).
+
+        Returns the result; raise RpcError for an error answer. Cancelled when the server takes it back, or the call
+        ends.
+        """
+
+
+Keyed = Callable[[str, Raw], str | None]
+"""(method, params) of a server's message -> the key that it is marked with, None if with none.
+
+See `ClientSession.hearing`. Asked of everything that has no progress token, so cheap. Must not raise."""
+
+
+class OutgoingCall:
+    """One call from its request to its answer, or several calls with one listener (`ClientSession.hearing`).
+
+    token: its progress token, which goes along with each request. key: what else its server may name it by. id: of the
+    newest request, for `notifications/cancelled` of one that is answered; None before the first. elsewhere: whether
+    progress came on another stream than the one its answer comes on.
     """
 
     def __init__(self, token: str, listener: CallListener, key: str | None = None) -> None:

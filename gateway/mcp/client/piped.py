@@ -51,7 +51,7 @@ class PipedChannel:
 
     @property
     def lasting(self) -> bool:
-        """See `UpstreamSession`."""
+        """See `ClientSession`."""
         return not versions.modern(self.version)
 
     @property

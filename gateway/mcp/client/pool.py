@@ -18,8 +18,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import OutgoingCalls
-from gateway.mcp.client.contract import Keyed
+from gateway.mcp.client.calls import Keyed, OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import Channel, ClientSession
 from gateway.mcp.options import McpTarget
@@ -266,11 +265,11 @@ class Lease:
 
 
 class McpPool:
-    """See `contract.McpPool`. Nothing is opened before the first lease.
+    """The sessions with one server: made when needed, kept warm, made again after a failure.
 
     target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
     `Implementation`). name: what it is called in logs and errors; by its address where it is empty.
-    keyed: finds the key of `UpstreamSession.hearing` that a message of the server is marked with. unclaimed: is told,
+    keyed: finds the key of `ClientSession.hearing` that a message of the server is marked with. unclaimed: is told,
     with the session, a notification whose key nobody listens to; without it, that is like any other.
     dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
     guard: judges every address that is connected to, of a target that a stranger named.
@@ -312,14 +311,25 @@ class McpPool:
 
     @property
     def reachable(self) -> bool | None:
+        """See `gateway.contract.Supervised`."""
         known = [slot.reachable for slot in self._slots]
         return True if True in known else (False if False in known else None)
 
     def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
+        """Pass `heard` the notifications that belong to no call (list_changed), from any session."""
         self._heard.append(heard)
 
     def lease(self, *, alone: bool = True) -> Lease:
-        """See `contract.McpPool`. Raises Unavailable once the pool is closed, too."""
+        """A session for one call, or some.
+
+        A request from the server names no call, except on Streamable HTTP. With `alone` the session is therefore not
+        shared meanwhile, while the pool's `most` sessions suffice. Beyond that, and over stdio where a session is a
+        process, the least used session is shared. Requests that then fit more than one call are refused and counted.
+        A server's request about a call that was just given up is not put to the next call.
+
+        Raises AgentGone, AgentTimeout, AgentBroken, Denied; AgentFailed where the server refuses to shake hands, or
+        speaks none of our revisions; Unavailable once the pool is closed.
+        """
         return Lease(self, alone)
 
     def taken(self, alone: bool) -> PoolSlot:
@@ -383,7 +393,7 @@ class McpPool:
                 log.exception("%s: telling %s failed", self._opener.name, method)
 
     async def aclose(self) -> None:
-        """See `contract.McpPool`. Idempotent."""
+        """End every session and process. Leases that are still out fail. Idempotent."""
         self._closed = True
         await asyncio.gather(*(slot.supervisor.aclose() for slot in self._slots), *self._closing)
         await self._opener.aclose()

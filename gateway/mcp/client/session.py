@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -16,8 +16,7 @@ from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
-from gateway.mcp.client.contract import CallListener, Hearing
+from gateway.mcp.client.calls import CallListener, OutgoingCall, OutgoingCalls
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -53,7 +52,7 @@ class Channel(Protocol):
 
     @property
     def lasting(self) -> bool:
-        """See `UpstreamSession`."""
+        """See `ClientSession`."""
 
     @property
     def shared(self) -> bool:
@@ -62,7 +61,7 @@ class Channel(Protocol):
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """Ask, and wait for the result. Given up, the server is told so, except of `wire.GREETINGS`.
 
-        Raises as `UpstreamSession.call` does.
+        Raises as `ClientSession.call` does.
         """
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
@@ -95,7 +94,11 @@ CHANGES = {"tools": "toolsListChanged", "agents": "agentsListChanged"}
 
 
 class ClientSession:
-    """See `contract.UpstreamSession`, and the supervisor's `Connection`."""
+    """One initialized connection to a server, which a `Supervisor` keeps.
+
+    version: the revision that is spoken. server: its description of itself, the result of `initialize` (or of
+    `server/discover`), whole.
+    """
 
     def __init__(
         self,
@@ -120,10 +123,14 @@ class ClientSession:
 
     @property
     def alive(self) -> bool:
+        """False once nothing more can come of it."""
         return self._channel.alive and not self._channel.closed.done()
 
     @property
     def lasting(self) -> bool:
+        """Whether the server may say something outside of its answers. Not in a revision without sessions, nor over
+        Streamable HTTP where it has no standalone stream.
+        """
         return self._channel.lasting
 
     @property
@@ -138,11 +145,10 @@ class ClientSession:
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:
-        """See the supervisor's `Connection`."""
+        """Done when it has ended."""
         return self._channel.closed
 
     async def aclose(self) -> None:
-        """See the supervisor's `Connection`."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])
@@ -213,17 +219,24 @@ class ClientSession:
         method: str,
         params: JsonObject | None = None,
         *,
-        listener: CallListener | Hearing | None = None,
+        listener: CallListener | OutgoingCall | None = None,
         timeout: float | None = None,
     ) -> Raw:
+        """Send a request, see it through, return its result.
+
+        With a listener a progress token goes along in `params._meta` (a non-empty string, unique in the session;
+        `params` itself is not changed). In 2026-07-28 an `input_required` result is worked off through
+        `listener.asked`, and the call sent again, until it is complete. Cancelling the wait, or `timeout` seconds,
+        tells the server that nobody waits any more.
+
+        Raises RpcError with the server's own error, AgentTimeout, AgentBroken for what cannot be read, AgentGone when
+        the connection ends first; over HTTP also AgentFailed and Denied for a status that says no more. Asked about
+        input where nobody listens, AgentFailed.
+        """
         if timeout is not None:
             async with self._within(timeout, method):
                 return await self.call(method, params, listener=listener)
-        call = (
-            listener
-            if listener is None or isinstance(listener, OutgoingCall)
-            else self._calls.begin(cast(CallListener, listener))
-        )
+        call = listener if listener is None or isinstance(listener, OutgoingCall) else self._calls.begin(listener)
         params, modern = params or {}, versions.modern(self.version)
         try:
             if modern:
@@ -248,9 +261,15 @@ class ClientSession:
             raise AgentTimeout(f"{self._channel.name} did not answer {method} within {seconds:g} seconds") from None
 
     def hearing(self, listener: CallListener, key: str | None = None) -> AbstractContextManager[OutgoingCall]:
+        """Listen for longer than one call: give what this yields to `call` as its listener, for one or several.
+
+        Until the end of the block, also after the answer, the listener gets what belongs to it: by the progress token,
+        or by `key` where the pool knows how keys are marked (`Keyed`). Raises ValueError for a key in use.
+        """
         return self._calls.open(listener, key)
 
     async def tell(self, method: str, params: JsonObject) -> None:
+        """Send a notification. Raises AgentGone, and what the transport has for one that is not taken."""
         await self._channel.notify(method, params)
 
     async def _worked_off(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
@@ -274,6 +293,9 @@ class ClientSession:
         raise AgentBroken(f"{self._channel.name} wants more input for {method} after {MOST_ROUNDS} times")
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
+        """All pages of a list (`agents/list`, "agents"). Bounded: AgentBroken for a cursor that comes back, too many
+        pages or items; AgentBroken for items that are no objects.
+        """
         items: list[JsonObject] = []
         seen: set[str] = set()
         params: JsonObject = {}

@@ -20,7 +20,8 @@ from gateway.core import delta
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.core.version import version
-from gateway.mcp.client.contract import UpstreamPool, UpstreamSession
+from gateway.mcp.client.pool import McpPool
+from gateway.mcp.client.session import ClientSession
 from gateway.mcp.options import McpTarget
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ MOST_TOLD: Final = 100
 """Names in an error."""
 
 Entry = TypeVar("Entry")
-Lease = Callable[[], AbstractAsyncContextManager[UpstreamSession]]
+Lease = Callable[[], AbstractAsyncContextManager[ClientSession]]
 
 
 class TargetPools:
@@ -39,13 +40,13 @@ class TargetPools:
     make: makes the pool. heard: is passed the notifications that belong to no call.
     """
 
-    def __init__(self, make: Callable[[JsonObject], UpstreamPool], heard: Callable[[str, Raw], None]) -> None:
+    def __init__(self, make: Callable[[JsonObject], McpPool], heard: Callable[[str, Raw], None]) -> None:
         self._make = make
         self._heard = heard
-        self._pools: dict[bytes, UpstreamPool] = {}
+        self._pools: dict[bytes, McpPool] = {}
 
-    def lease(self, capabilities: JsonObject, *, alone: bool = True) -> AbstractAsyncContextManager[UpstreamSession]:
-        """See `UpstreamPool.lease`."""
+    def lease(self, capabilities: JsonObject, *, alone: bool = True) -> AbstractAsyncContextManager[ClientSession]:
+        """See `McpPool.lease`."""
         key = msgspec.json.encode(capabilities, order="deterministic")
         pool = self._pools.get(key)
         if pool is None:

@@ -19,7 +19,7 @@ from adapters.agent_communication.outbound import AgentCommunicationOutbound
 from adapters.agent_communication.wire import PROTOCOL, RUN_PROGRESS
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
-from gateway.mcp.client.contract import CallListener
+from gateway.mcp.client.calls import CallListener
 from gateway.wire.jsonrpc import RpcError
 from tests.support.context import FakeContext, context
 
@@ -101,7 +101,7 @@ class FakeServer:
 
 
 class FakeSession:
-    """See `gateway.mcp.client.contract.Session`."""
+    """See `gateway.mcp.client.session.ClientSession`."""
 
     version = "2025-11-25"
 
@@ -168,7 +168,7 @@ class FakeSession:
 
 
 class FakePool:
-    """See `gateway.mcp.client.contract.Pool`. A session to each lease that wants one alone, reused afterwards."""
+    """See `gateway.mcp.client.pool.McpPool`. A session to each lease that wants one alone, reused afterwards."""
 
     def __init__(self, server: FakeServer, capabilities: JsonObject) -> None:
         self._server = server

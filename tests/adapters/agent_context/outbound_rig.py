@@ -147,7 +147,7 @@ class PipedAgent(Agent):
 
 
 class PipedPool:
-    """See `gateway.mcp.client.contract.Pool`. One session, to a server that the test plays."""
+    """See `gateway.mcp.client.pool.McpPool`. One session, to a server that the test plays."""
 
     def __init__(self, capabilities: JsonObject, server: JsonObject, link: PoolLink) -> None:
         self.declared = capabilities

@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.mcp.client import ClientSession, McpPool
-from gateway.mcp.client.calls import OutgoingCalls
-from gateway.mcp.client.contract import Keyed
+from gateway.mcp.client.calls import Keyed, OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.options import McpTarget
 from gateway.wire import jsonrpc

@@ -97,7 +97,7 @@ class StreamableChannel:
 
     @property
     def lasting(self) -> bool:
-        """See `UpstreamSession`: whether the standalone stream is open, on which something about a call may come."""
+        """See `ClientSession`: whether the standalone stream is open, on which something about a call may come."""
         return self._listener is not None and not self._listener.done()
 
     def speak(self, version: str) -> None:
