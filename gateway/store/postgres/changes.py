@@ -36,6 +36,10 @@ SPEND_SECONDS = 4
 """How long a process may keep others from spending."""
 
 
+async def nothing(_: Connection) -> None:
+    """Work of a flush: when it has run, everything before it is written."""
+
+
 async def activate(connection: Connection, owner: str, run_id: str) -> bool:
     """Implements `Store.activate`. Only its owner starts a run."""
     rows = await fetch(connection, "SELECT thread FROM interlingua.runs WHERE id = $1", run_id)

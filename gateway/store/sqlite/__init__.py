@@ -13,22 +13,22 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.core.errors import Unavailable
-from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Allowance, CreatedRun, Delivery, LogEntry, Recovered, Registration, RunChange, Unsynced
+from gateway.core.types import Artifact, Run, RunQuery
+from gateway.store import Allowance, CreatedRun, LogEntry, Recovered, Registration, RunChange, Unsynced
+from gateway.store.engine import StoreEngine
 from gateway.store.leases import TTL_SECONDS, HeldLease, identify
-from gateway.store.records import RegistrationCache, encode, few, size_of
-from gateway.store.sqlite import changes, lease, log, mail, queries, retention, schema
+from gateway.store.records import encode, few, size_of
+from gateway.store.sqlite import changes, lease, mail, queries, retention, schema
 from gateway.store.sqlite.batch import unavailable
 from gateway.store.sqlite.disk_thread import DiskThread
 from gateway.store.sqlite.writer import BegunRuns, Writer
-from gateway.store.uploads import upload
 from gateway.store.write_queue import Creation
 
 T = TypeVar("T")
@@ -102,18 +102,6 @@ class Readers:
         return connection
 
 
-def _registration_changes(cursor: sqlite3.Cursor) -> int:
-    """Read the counter of writes to the registrations, which triggers keep (see schema.py)."""
-    ((count,),) = cursor.execute("SELECT value FROM counters WHERE name = 'registrations'").fetchall()
-    return int(count)
-
-
-def _registrations(cursor: sqlite3.Cursor) -> tuple[int, list[bytes]]:
-    """Read the counter and the records, in this order: what is written meanwhile is read again."""
-    count = _registration_changes(cursor)
-    return count, [record for (record,) in cursor.execute("SELECT record FROM registrations ORDER BY name").fetchall()]
-
-
 class RunsOnDisk:
     """The runs of other processes that were read here and are known to be on the disk, as of their last change."""
 
@@ -132,7 +120,7 @@ class RunsOnDisk:
             del self._changed[next(iter(self._changed))]
 
 
-class SqliteStore:
+class SqliteStore(StoreEngine):
     """Implements `gateway.store.Store`, which has the contract of every method, on SQLite.
 
     Make one per process and file. `host` and `lease_seconds` are for tests: the name under which the lease is taken,
@@ -148,31 +136,27 @@ class SqliteStore:
         lease_seconds: float = TTL_SECONDS,
     ) -> None:
         self._path = path
-        self._me = identify(host)
+        self._me = me = identify(host)
         self._lease_seconds = lease_seconds
-        self._held = HeldLease(lease_seconds)
-        self.owner = self._me.owner
         self._writer = Writer(
             DiskThread(
                 partial(schema.connect_writer, path),
-                self.owner,
+                me.owner,
                 beat=self._beat,
-                farewell=partial(lease.drop, owner=self.owner),
+                farewell=partial(lease.drop, owner=me.owner),
                 beat_seconds=lease_seconds / 3,
                 fsync=fsync,
                 path=path,
             )
         )
-        self._queue = self._writer.queue
-        self.append = self._queue.append
+        held = HeldLease(lease_seconds)
+        super().__init__(me.owner, held, self._writer, queries=queries, changes=changes, retention=retention)
         self._bell = None if path is None else mail.SocketBell(path, self.owner)
         self.mailbox = mail.FileMailbox(self._me, self._queue, self._bell, self._read)
         self._begun = BegunRuns(path, self.owner)
         self._readers: Readers | None = None
         self._on_disk = RunsOnDisk()
         self._swept = False
-        self._registered = RegistrationCache()
-        self._closing: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         if self._closing is not None:
@@ -191,11 +175,6 @@ class SqliteStore:
             self._readers = Readers(self._path)
         self._begun.open()
 
-    async def close(self) -> None:
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)  # everything is written even if the caller is cancelled
-
     async def _close(self) -> None:
         self._queue.close()
         if self._readers is not None:
@@ -207,18 +186,6 @@ class SqliteStore:
             if self._bell is not None:
                 self._bell.close()
 
-    @property
-    def trouble(self) -> str:
-        return self._writer.trouble
-
-    @property
-    def held_since(self) -> float:
-        return self._held.since
-
-    @property
-    def backlog(self) -> int:
-        return self._writer.backlog
-
     def _beat(self, cursor: sqlite3.Cursor) -> None:
         self._begun.look()
         with self._held.extending():
@@ -228,13 +195,12 @@ class SqliteStore:
             self._swept = True
 
     async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None, *, one: bool = False) -> T:
-        """Read on a reader's connection, after everything appended for `run`. `one`: it reads a record or two."""
         if not self._queue.usable:
             raise self._queue.closed()
         if self._readers is None:
             return await self._queue.submit(work, run=run, durable=False)
         if run is not None and not self._writer.settled(run):
-            await self._queue.submit(_nothing, run=run, own=True, durable=False)
+            await self._queue.submit(changes.nothing, run=run, own=True, durable=False)
         try:
             return self._readers.at_once(work) if one else await self._readers(work)
         except Locked:
@@ -271,24 +237,12 @@ class SqliteStore:
         )
         return self._queue.submit(work, soon=soon, own=True, size=size, written=written)
 
-    async def activate(self, run_id: str) -> bool:
-        return await self._queue.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
-
     def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> asyncio.Future[None]:
         run = None if change.run is None else encode(change.run)
         point = None if change.checkpoint is None else encode(change.checkpoint)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, record=run, checkpoint=point)
         size = len(run or b"") + len(point or b"") + size_of(change.events)
         return self._queue.submit(work, run=run_id, soon=soon, joins=True, own=True, size=size)
-
-    def save(self, run: Run, *, soon: bool = False) -> None:
-        self._queue.save(run, soon=soon)
-
-    async def flush(self, run_id: str | None = None) -> None:
-        if not self._writer.settled(run_id):
-            await self._queue.submit(_nothing, run=run_id, own=run_id is not None, durable=False)
-        elif not self._queue.usable:
-            raise self._queue.closed()
 
     async def synced(self) -> None:
         if self._writer.owes:
@@ -303,9 +257,6 @@ class SqliteStore:
                 self._on_disk.add(run)
         return run
 
-    async def owner_of(self, run_id: str) -> str:
-        return await self._read(partial(queries.owner_of, run_id=run_id), run_id, one=True)
-
     async def runs(self, query: RunQuery) -> list[Run]:
         if self._begun.some:
             await self.flush()
@@ -315,54 +266,7 @@ class SqliteStore:
     async def count_runs(self, query: RunQuery) -> int:
         if self._begun.some:
             await self.flush()
-        return await self._read(partial(queries.count_runs, query=query))
-
-    async def delete_run(self, run_id: str) -> None:
-        await self._queue.submit(partial(changes.delete_run, run_id=run_id), run=run_id, long=True)
-
-    async def events(
-        self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
-    ) -> list[LogEntry]:
-        work = partial(log.read, run_id=run_id, after=after, max_bytes=max_bytes, deltas=deltas)
-        return await self._read(work, run_id)
-
-    # threads
-
-    async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
-        work = partial(changes.create_thread, thread=thread, checkpoints=tuple(checkpoints))
-        await self._queue.submit(work, long=bool(checkpoints))
-
-    async def thread(self, thread_id: str) -> Thread:
-        return await self._read(partial(queries.thread, thread_id=thread_id), one=True)
-
-    async def threads(self, query: ThreadQuery) -> list[Thread]:
-        return await self._read(partial(queries.threads, query=query))
-
-    async def count_threads(self, query: ThreadQuery) -> int:
-        return await self._read(partial(queries.count_threads, query=query))
-
-    async def update_thread(
-        self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
-    ) -> Thread:
-        point = None if checkpoint is None else encode(checkpoint)
-        work = partial(
-            changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, record=point, at=at
-        )
-        return await self._queue.submit(work, size=len(point or b"") + len(encode(change)))
-
-    async def delete_thread(self, thread_id: str) -> None:
-        await self._queue.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)
-
-    async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
-        return await self._read(partial(queries.history, thread_id=thread_id, limit=limit, before=before))
-
-    # artifacts
-
-    async def put_artifact(self, artifact: Artifact, content: AsyncIterator[bytes], *, max_bytes: int) -> Artifact:
-        return await upload(self._queue, changes.STEPS, artifact, content, owner=self.owner, max_bytes=max_bytes)
-
-    async def artifact(self, artifact_id: str) -> Artifact:
-        return await self._read(partial(queries.artifact, artifact_id=artifact_id))
+        return await super().count_runs(query)
 
     async def _any_artifact(self, run_id: str) -> bool:
         """Whether a run has files. Most have none, and to read that is not worth the way through a thread."""
@@ -371,35 +275,12 @@ class SqliteStore:
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> list[Artifact]:
         if run is not None and thread is None and not await self._any_artifact(run):
             return []
-        return await self._read(partial(queries.artifacts, run_id=run, thread_id=thread))
+        return await super().artifacts(run=run, thread=thread)
 
-    async def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
-        number = 0
-        while data := await self._read(partial(queries.chunk, artifact_id=artifact_id, number=number)):
-            yield data
-            number += 1
-
-    # callbacks, registrations, recovery, retention
-
-    async def deliveries(self, now: float, limit: int = 100) -> list[Delivery]:
-        return await self._read(partial(queries.deliveries, owner=self.owner, now=now, limit=limit))
-
-    async def delivered(self, delivery_id: str) -> None:
-        await self._queue.submit(partial(changes.delivered, delivery_id=delivery_id))
-
-    async def postpone(self, delivery_id: str, due_at: float) -> None:
-        await self._queue.submit(partial(changes.postpone, delivery_id=delivery_id, due_at=due_at))
+    # registrations, allowances, recovery
 
     async def put_registration(self, registration: Registration) -> None:
         await self._queue.submit(partial(changes.put_registration, me=self._me, registration=registration))
-
-    async def registrations(self, now: float) -> list[Registration]:
-        if await self._read(_registration_changes, one=True) != self._registered.changes:
-            self._registered = self._registered.newer(*await self._read(_registrations))
-        return self._registered.at(now)
-
-    async def delete_registration(self, name: str) -> None:
-        await self._queue.submit(partial(changes.delete_registration, name=name))
 
     async def spend(self, allowances: Sequence[Allowance]) -> list[int]:
         # not synced: all who may spend are of this machine, and know after a power cut what their audit logs say
@@ -418,20 +299,7 @@ class SqliteStore:
             changes.create_begun(cursor, owner, creation)
         found[:] = changes.claim(cursor, self._me)
 
-    async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:
-        gone = 0
-        for step in retention.steps(older_than, max_bytes, time.time()):
-            more = True
-            while more:
-                removed, more = await self._queue.submit(step, durable=False, long=True)
-                gone += removed
-        return gone
-
 
 def _is_alone(run: Run) -> bool:
     """Whether nothing has to be looked up, or changed as well, to create the run."""
     return run.request.id is None and run.request.thread is None and not run.request.files
-
-
-def _nothing(_: sqlite3.Cursor) -> None:
-    """Work of a flush: when it has run, everything before it is written."""

@@ -39,6 +39,10 @@ from gateway.store.uploads import UploadSteps
 from gateway.store.write_queue import Creation, WriteBehind
 
 
+def nothing(_: sqlite3.Cursor) -> None:
+    """Work of a flush: when it has run, everything before it is written."""
+
+
 def create_run(
     cursor: sqlite3.Cursor,
     *,

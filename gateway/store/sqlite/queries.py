@@ -43,12 +43,14 @@ from gateway.store.searches import (
     split_runs,
     split_threads,
 )
-from gateway.store.sqlite import schema
+from gateway.store.sqlite import log, schema
 
 T = TypeVar("T")
 
 PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
 """The words of partial indexes, and the runs that are in them."""
+
+events = log.read
 
 
 def run(cursor: sqlite3.Cursor, run_id: str) -> tuple[str, Run]:
@@ -250,3 +252,15 @@ def deliveries(cursor: sqlite3.Cursor, owner: str, now: float, limit: int) -> li
         Delivery(id=key, run=decode_run(record), due_at=due_at, attempts=attempts)
         for key, record, due_at, attempts in cursor.fetchall()
     ]
+
+
+def registration_changes(cursor: sqlite3.Cursor) -> int:
+    """Read the counter of writes to the registrations, which triggers keep (see schema.py)."""
+    ((count,),) = cursor.execute("SELECT value FROM counters WHERE name = 'registrations'").fetchall()
+    return int(count)
+
+
+def registrations(cursor: sqlite3.Cursor) -> tuple[int, list[bytes]]:
+    """Read the counter and the records, in this order: what is written meanwhile is read again."""
+    count = registration_changes(cursor)
+    return count, [record for (record,) in cursor.execute("SELECT record FROM registrations ORDER BY name").fetchall()]
