@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, Unpack, runtime_checkable
 
 from gateway.contract.gateway import Watch
-from gateway.contract.outbound import RunContext, Runner
+from gateway.contract.outbound import FileDetails, RunContext, Runner
 from gateway.core.events import Custom, Event
-from gateway.core.types import Answer, Artifact, Failure, Interrupt, JsonObject, Outcome, Run, ThreadUpdate
+from gateway.core.types import Answer, Artifact, Failure, Interrupt, Outcome, Run, ThreadUpdate
 
 
 class ApprovalNote(Protocol):
@@ -40,13 +40,7 @@ class InterceptedRun(RunContext, Protocol):
         """Do what `note` does, but return the run's event instead of emitting it; None if there is none."""
 
     async def store_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
+        self, name: str, content: AsyncIterator[bytes] | bytes, **about: Unpack[FileDetails]
     ) -> Artifact:
         """Do what `add_artifact` does, but emit nothing."""
 

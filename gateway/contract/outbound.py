@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from gateway.contract.backchannel import ThreadContext
 from gateway.core.events import Event
 from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Answer, Artifact, Checkpoint, Interrupt, JsonObject, Run
+
+
+class FileDetails(TypedDict, total=False):
+    """Of a file that an agent made. `media_type` is `application/octet-stream` where it is left out."""
+
+    media_type: str
+    relative_path: str | None
+    metadata: JsonObject
 
 
 class RunContext(ThreadContext, Protocol):
@@ -98,13 +106,7 @@ class RunContext(ThreadContext, Protocol):
         """
 
     async def add_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
+        self, name: str, content: AsyncIterator[bytes] | bytes, **about: Unpack[FileDetails]
     ) -> Artifact:
         """Store a file the agent made and emit `ArtifactAdded`. Raises TooLarge; nothing is kept then."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from gateway.contract.backchannel import Caller, ThreadContext
 from gateway.contract.gateway import Take, Watch
-from gateway.contract.outbound import RunContext
+from gateway.contract.outbound import FileDetails, RunContext
 from gateway.core.events import Event
 from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Answer, Artifact, Checkpoint, Interrupt, JsonObject, Run, Thread, ThreadUpdate
@@ -111,17 +111,9 @@ class WrappedRun(WrappedThread):
         return await self._context.ask(interrupt)
 
     async def add_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
+        self, name: str, content: AsyncIterator[bytes] | bytes, **about: Unpack[FileDetails]
     ) -> Artifact:
-        return await self._context.add_artifact(
-            name, content, media_type=media_type, relative_path=relative_path, metadata=metadata
-        )
+        return await self._context.add_artifact(name, content, **about)
 
     async def uploads(self) -> Sequence[Artifact]:
         return await self._context.uploads()

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from gateway.agents.entry import Entry
 from gateway.contract import Caller, Runner
 from gateway.contract.filling import Filled
 from gateway.contract.interception import RunRecorder
+from gateway.contract.outbound import FileDetails
 from gateway.core import delta, files
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
@@ -299,28 +301,14 @@ class LiveRun:
         return told
 
     async def add_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
+        self, name: str, content: AsyncIterator[bytes] | bytes, **about: Unpack[FileDetails]
     ) -> Artifact:
-        artifact = await self.store_artifact(
-            name, content, media_type=media_type, relative_path=relative_path, metadata=metadata
-        )
+        artifact = await self.store_artifact(name, content, **about)
         self.emit(e.ArtifactAdded(artifact=artifact))
         return artifact
 
     async def store_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
+        self, name: str, content: AsyncIterator[bytes] | bytes, **about: Unpack[FileDetails]
     ) -> Artifact:
         artifact_id = new_id()
         artifact = Artifact(
@@ -328,11 +316,11 @@ class LiveRun:
             name=name,
             run=self.run.id,
             thread=self.run.thread,
-            relative_path=relative_path,
-            media_type=media_type,
+            relative_path=about.get("relative_path"),
+            media_type=about.get("media_type", "application/octet-stream"),
             created_at=time.time(),
             url=f"{self._commons.public_url}/artifacts/{self.run.id}/{artifact_id}",
-            metadata=metadata or {},
+            metadata=about.get("metadata", {}),
         )
         artifact = await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._commons.artifact_limit)
         self.artifacts.append(artifact)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from gateway.contract import RunContext, Runner
 from gateway.contract.governing import Governor, RuleKeeping, RunGovernor
 from gateway.contract.interception import InterceptedRun
+from gateway.contract.outbound import FileDetails
 from gateway.contract.wrapping import WrappedRun
 from gateway.core import events as e
 from gateway.core import projection
@@ -204,17 +205,9 @@ class GovernedContext(RuledRun):
             self._gate.take((event,))
 
     async def add_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
+        self, name: str, content: AsyncIterator[bytes] | bytes, **about: Unpack[FileDetails]
     ) -> Artifact:
-        artifact = await self._intercepted.store_artifact(
-            name, content, media_type=media_type, relative_path=relative_path, metadata=metadata
-        )
+        artifact = await self._intercepted.store_artifact(name, content, **about)
         self._gate.take((e.ArtifactAdded(artifact=artifact),))
         return artifact
 
