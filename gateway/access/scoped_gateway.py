@@ -12,7 +12,7 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -383,7 +383,7 @@ class ScopedRuns:
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
         await self.get(run_id)
         async with self._inner.watch(run_id, after, deltas=deltas) as watch:
-            yield watch if self._visit.lasting else LastingWatch(watch, self._visit)
+            yield watch if self._visit.lasting else cast(Watch, LastingWatch(watch, self._visit))
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:
         await self.get(run_id)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from gateway.access.authenticator import EXPIRED, Authenticator, Principal
 from gateway.contract.gateway import Take, Watch
-from gateway.contract.wrapping import WrappedWatch
+from gateway.contract.wrapping import Wrapped
 from gateway.core.errors import Unauthenticated
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Visit:
             self.enter(end)
 
 
-class LastingWatch(WrappedWatch):
+class LastingWatch(Wrapped):
     """A `Watch` whose `follow` raises Unauthenticated once the token has expired."""
 
     def __init__(self, watch: Watch, visit: Visit) -> None:
@@ -79,7 +79,8 @@ class LastingWatch(WrappedWatch):
         while True:
             seconds = left.of(self._visit)
             try:
-                return await self._watch.follow(take, seconds)
+                done: bool = await self._inner.follow(take, seconds)
+                return done
             except TimeoutError:
                 if left.over:
                     raise

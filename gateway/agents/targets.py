@@ -17,7 +17,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -27,7 +27,7 @@ from gateway.config import Route
 from gateway.contract import CallNews, Outbound, RuleKeeping, RunContext, ThreadContext
 from gateway.contract.optional import Discovering, Preparing, Relay, Stateful, Supervised
 from gateway.contract.options import ProgramOrUrl, TargetOptions
-from gateway.contract.wrapping import WrappedRun, WrappedThread
+from gateway.contract.wrapping import Wrapped
 from gateway.core import errors, memory, projection, thread_state
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout, Unavailable, Unsupported
 from gateway.core.events import Custom
@@ -113,7 +113,7 @@ class RouteTarget:
         await self.half.aclose()
 
 
-class TargetThread(WrappedThread):
+class TargetThread(Wrapped):
     """A conversation as one of several targets sees it: what is recorded of it there, and nothing of another's."""
 
     def __init__(self, context: ThreadContext, member: RouteTarget) -> None:
@@ -122,16 +122,16 @@ class TargetThread(WrappedThread):
 
     @property
     def upstream_thread(self) -> JsonObject | None:
-        return known_at(self._thread_context.upstream_thread, self.member)
+        return known_at(self._inner.upstream_thread, self.member)
 
     async def set_thread(self, upstream: JsonObject) -> None:
-        await self._thread_context.set_thread(self._mark(upstream))
+        await self._inner.set_thread(self._mark(upstream))
 
     def _mark(self, upstream: JsonObject) -> JsonObject:
         return {**upstream, TARGET: self.member.options.key}
 
 
-class TargetRun(TargetThread, WrappedRun):
+class TargetRun(TargetThread):
     """A run as one of several targets sees it."""
 
     def __init__(self, context: RunContext, member: RouteTarget, *, moved: bool) -> None:
@@ -141,10 +141,11 @@ class TargetRun(TargetThread, WrappedRun):
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
         marked = None if thread is None else self._mark(thread)
-        await self._context.set_upstream(self._mark(upstream), thread=marked, finds=finds)
+        await self._inner.set_upstream(self._mark(upstream), thread=marked, finds=finds)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
-        return await self._context.recall(fresh=fresh or self._moved, knows=knows)
+        told: Recalled = await self._inner.recall(fresh=fresh or self._moved, knows=knows)
+        return told
 
 
 def known_at(upstream: JsonObject | None, member: RouteTarget) -> JsonObject | None:
@@ -344,7 +345,8 @@ class TargetGroup:
         if not self._several:
             return context
         recorded = context.upstream_thread
-        return TargetRun(context, member, moved=recorded is not None and self._of(recorded) is not member)
+        moved = recorded is not None and self._of(recorded) is not member
+        return cast(RunContext, TargetRun(context, member, moved=moved))
 
     def _of(self, upstream: JsonObject | None) -> RouteTarget | None:
         """The target of a record. One of before the route had several is the first one's."""
@@ -405,7 +407,7 @@ class _Relay(TargetGroup):
         await member.half.forward(self._thread(context, member), method, params)
 
     def _thread(self, context: ThreadContext, member: RouteTarget) -> ThreadContext:
-        return TargetThread(context, member) if self._several else context
+        return cast(ThreadContext, TargetThread(context, member)) if self._several else context
 
     def _beside(self, context: ThreadContext, method: str) -> RouteTarget:
         """The thread's target; for a new one, as for what concerns no thread, the first that is there and speaks so.

@@ -14,7 +14,7 @@ import msgspec
 from gateway.config import Config
 from gateway.contract import Batch, GatewayRecords, Take, Watch
 from gateway.contract.interception import InterceptedRun
-from gateway.contract.wrapping import WrappedWatch
+from gateway.contract.wrapping import Wrapped
 from gateway.core.errors import InterlinguaError
 from gateway.recording.recording import MESSAGE_BYTES, RUN_BYTES, RUN_ENTRIES, RunRecording
 from gateway.runs.live import LiveRun
@@ -198,7 +198,7 @@ class Recorder:
             self._recordings.pop(next(iter(self._recordings))).forget()
 
 
-class NotedWatch(WrappedWatch):
+class NotedWatch(Wrapped):
     """A watch of a recorded run: what its follower says is said to the run's client. See `gateway.contract.Watch`."""
 
     def __init__(self, watch: Watch, subject: NotedWork) -> None:
@@ -211,7 +211,8 @@ class NotedWatch(WrappedWatch):
                 return take(batch)
 
         with about(self._subject):
-            return await self._watch.follow(taken, timeout)
+            done: bool = await self._inner.follow(taken, timeout)
+            return done
 
 
 class ReadRecording(msgspec.Struct, frozen=True):

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Unpack
+from typing import Final, Unpack, cast
 
-from gateway.contract import RunContext, Runner
+from gateway.contract import RunContext, Runner, ThreadContext
 from gateway.contract.governing import Governor, RuleKeeping, RunGovernor
 from gateway.contract.interception import InterceptedRun
 from gateway.contract.outbound import FileDetails
-from gateway.contract.wrapping import WrappedRun
+from gateway.contract.wrapping import Wrapped
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import ABSENT
@@ -40,12 +40,12 @@ MOVES: Final[dict[tuple[RunStatus, RunStatus], State]] = {
 """The audited action for each change of a run's status, except its start and end."""
 
 
-class RuledRun(WrappedRun):
-    """A `RunContext` with the rules of its route. What judges the run overrides what the half says of it."""
+class RuledContext(Wrapped):
+    """A `RunContext` or `ThreadContext` with the rules of its route, and what judges the run where that is done."""
 
     governed: RunGovernor | None = None
 
-    def __init__(self, context: RunContext, governor: Governor) -> None:
+    def __init__(self, context: ThreadContext, governor: Governor) -> None:
         super().__init__(context)
         self.governor = governor
 
@@ -63,7 +63,7 @@ class GovernedRun:
             run, lambda: governor.current.rules, self.session, self._tell, keeping.tool_call_of if keeping else None
         )
         self.judge = self.gate.judge
-        self.context = GovernedContext(run, governor, self)
+        self.context = cast(RunContext, GovernedContext(run, governor, self))
         self._began = self._moved = False
         self._tells: Sequence[Skill] = ()
 
@@ -180,7 +180,7 @@ class GovernedRun:
             self._tells = skills
 
 
-class GovernedContext(RuledRun):
+class GovernedContext(RuledContext):
     """The `RunContext` of a governed run."""
 
     def __init__(self, run: InterceptedRun, governor: RouteGovernor, governed: GovernedRun) -> None:

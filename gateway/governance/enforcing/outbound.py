@@ -11,22 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from gateway.contract import Outbound, RunContext, ThreadContext
-from gateway.contract.governing import GOVERNOR, Governor, RuleKeeping
+from gateway.contract.governing import GOVERNOR, RuleKeeping
 from gateway.contract.interception import InterceptedRun
 from gateway.contract.optional import Discovering, Relay, Stateful, Supervised
-from gateway.contract.wrapping import WrappedThread
 from gateway.core.errors import Unsupported
 from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
-from gateway.governance.enforcing.governed_run import GovernedRun, RuledRun
+from gateway.governance.enforcing.governed_run import GovernedRun, RuledContext
 from gateway.governance.enforcing.governor import RouteGovernor
-
-
-class RuledThread(WrappedThread):
-    """A `ThreadContext` with the rules of its route."""
-
-    def __init__(self, context: ThreadContext, governor: Governor) -> None:
-        super().__init__(context)
-        self.governor = governor
 
 
 class GovernedOutbound:
@@ -47,13 +38,13 @@ class GovernedOutbound:
         return GovernedRun(run, self.half, self.keeping, self.governor) if self.governor.judges else None
 
     async def run(self, context: RunContext) -> None:
-        await self.half.run(RuledRun(context, self.governor))
+        await self.half.run(RuledContext(context, self.governor))
 
     async def attach(self, context: RunContext) -> None:
-        await self.half.attach(RuledRun(context, self.governor))
+        await self.half.attach(RuledContext(context, self.governor))
 
     async def cancel(self, context: RunContext) -> None:
-        await self.half.cancel(RuledRun(context, self.governor))
+        await self.half.cancel(RuledContext(context, self.governor))
 
     def unmet(self, agent: Agent) -> str:
         return self.governor.unmet(agent)
@@ -102,11 +93,11 @@ class _Relay(GovernedOutbound):
     async def forward(self, context: ThreadContext, method: str, params: msgspec.Raw) -> None:
         await self.half.forward(self._ruled(context, method), method, params)
 
-    def _ruled(self, context: ThreadContext, method: str) -> RuledThread:
+    def _ruled(self, context: ThreadContext, method: str) -> RuledContext:
         """Raises Unsupported if the half knows of no rules: nothing would decide about what it is asked."""
         if self.keeping is None:
             raise Unsupported(f"agent {context.agent.name} is governed: {method} passes by its rules")
-        return RuledThread(context, self.governor)
+        return RuledContext(context, self.governor)
 
 
 class _Stateful(GovernedOutbound):
