@@ -1,6 +1,6 @@
 """The log as the rest of the program uses it: events in order of calls, durable when the await returns.
 
-    append() --snapshot--> queue --> writer thread --> one write and one fsync a batch --> all who wait are woken
+    append() --snapshot--> a batch --> thread: one write and one fsync --> all who wait are woken
 
 The event loop takes the snapshot (microseconds) and nothing else; redaction, hashing, signing and the disk are the
 thread's. While one batch is being synced the next one gathers: the more is appended, the less a sync costs each.
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,6 +45,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     pointer: bool = False
 
 
+T = TypeVar("T")
 OnHead = Callable[[int, str], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
@@ -79,11 +81,12 @@ class AuditLog:
         self._pointer: HeadKeeper | None = None
         self._pointing = False
         self._upkeep = Upkeep(self._place, self._put, lambda: self._appender.newest, self._kept)
-        self._waiting = 0
-        self._queue: queue.SimpleQueue[tuple[Piece, asyncio.Future[AuditEntry]] | None] = queue.SimpleQueue()
+        self._waiting: deque[tuple[Piece, asyncio.Future[AuditEntry]]] = deque()
+        self._waiting_bytes = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit-writer")
+        self._writing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
         self._keeper = HeadKeeper(on_head) if on_head is not None else None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._gone: asyncio.Future[None] | None = None
         self._usable = False
         self.head: LogHead | None = None
         """The newest entry that is on disk; None while there is none."""
@@ -103,16 +106,15 @@ class AuditLog:
 
         Raises Unavailable (another process writes it, the disk fails), AuditBroken if it is not what was written.
         """
-        self._loop = asyncio.get_running_loop()
-        self._gone = self._loop.create_future()
-        ready = self._loop.create_future()
-        threading.Thread(target=self._main, args=(ready,), name="audit-writer", daemon=True).start()
+        opening = asyncio.ensure_future(self._do(self._appender.open, self._head_known, time.time()))
         try:
-            self.head = await asyncio.shield(ready)
+            await asyncio.shield(opening)
         except BaseException:
-            self._queue.put(None)
-            ready.add_done_callback(asyncio.Future.exception)  # nobody else looks at it
+            opening.add_done_callback(asyncio.Future.exception)  # nobody else looks at it
+            self._thread.submit(self._appender.close)
+            self._thread.shutdown(wait=False)
             raise
+        self.head = self._appender.head
         self._usable = True
         self.keep(self._terms)
         if self._keeper is not None and self.head is not None:
@@ -123,9 +125,9 @@ class AuditLog:
         self._upkeep.stop()
         if self._usable:
             self._usable = False
-            self._queue.put(None)
-        if self._gone is not None:
-            await asyncio.shield(self._gone)
+            self._ending = asyncio.ensure_future(self._end())
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
         for keeper in (self._keeper, self._pointer):
             if keeper is not None:
                 await keeper.aclose()
@@ -180,7 +182,6 @@ class AuditLog:
     def _put(self, event: AuditEvent) -> asyncio.Future[AuditEntry]:
         if not self._usable:
             raise Unavailable("the audit log is closed")
-        assert self._loop is not None
         try:
             piece = Piece(snapshot(event), time.time())
         except UnicodeEncodeError as error:
@@ -188,28 +189,43 @@ class AuditLog:
         size = len(piece.raw)
         if size > WAITING_BYTES:
             raise TooLarge(f"audit event: {size} bytes, over the limit of {WAITING_BYTES}")
-        if self._waiting + size > WAITING_BYTES:
+        if self._waiting_bytes + size > WAITING_BYTES:
             raise Unavailable("the audit log cannot keep up")
-        future: asyncio.Future[AuditEntry] = self._loop.create_future()
-        self._waiting += size
-        self._queue.put((piece, future))
+        future: asyncio.Future[AuditEntry] = asyncio.get_running_loop().create_future()
+        self._waiting_bytes += size
+        self._waiting.append((piece, future))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all(), name="audit log")
         return future
+
+    async def _write_all(self) -> None:
+        """Write what waits, a batch at a time: meanwhile the next one gathers."""
+        while batch := self._take():
+            self._settle(batch, await self._do(self._write, [piece for piece, _ in batch]))
+
+    def _take(self) -> Sequence[tuple[Piece, asyncio.Future[AuditEntry]]]:
+        batch: list[tuple[Piece, asyncio.Future[AuditEntry]]] = []
+        size = 0
+        while self._waiting and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1][0].raw)
+        return batch
 
     def _settle(
         self,
         batch: Sequence[tuple[Piece, asyncio.Future[AuditEntry]]],
         results: Sequence[AuditEntry | InterlinguaError],
-        head: LogHead | None,
     ) -> None:
-        """On the loop: wake those who wait."""
+        """Wake those who wait."""
         for (piece, future), result in zip(batch, results, strict=True):
-            self._waiting -= len(piece.raw)
+            self._waiting_bytes -= len(piece.raw)
             if future.done():
                 continue  # whoever waited was cancelled
             if isinstance(result, AuditEntry):
                 future.set_result(result)
             else:
                 future.set_exception(result)
+        head = self._appender.head
         if head is not None and head != self.head:
             self.head = head
             if self._keeper is not None:
@@ -221,39 +237,18 @@ class AuditLog:
         if self._keeper is not None:
             await self._keeper.reached(seq)
 
-    # --- runs in the thread
+    async def _end(self) -> None:
+        if self._writing is not None:
+            await self._writing
+        await self._do(self._appender.close)
+        self._thread.shutdown(wait=False)
 
-    def _main(self, ready: asyncio.Future[LogHead | None]) -> None:
-        try:
-            self._appender.open(self._head_known, time.time())
-        except BaseException as error:
-            self._call(_fail, ready, error)
-            self._call(_done, self._gone, None)
-            return
-        self._call(_done, ready, self._appender.head)
-        try:
-            while batch := self._take():
-                self._call(self._settle, batch, self._write([piece for piece, _ in batch]), self._appender.head)
-        finally:
-            self._appender.close()
-            self._call(_done, self._gone, None)
-
-    def _take(self) -> list[tuple[Piece, asyncio.Future[AuditEntry]]]:
-        """Return the events that wait, at least one; none when it is time to stop."""
-        batch: list[tuple[Piece, asyncio.Future[AuditEntry]]] = []
-        size = 0
-        item = self._queue.get()
-        while item is not None:
-            batch.append(item)
-            size += len(item[0].raw)
-            if size >= BATCH_BYTES or len(batch) >= BATCH_EVENTS or self._queue.empty():
-                return batch
-            item = self._queue.get()
-        if batch:
-            self._queue.put(None)  # written first, then it stops
-        return batch
+    def _do(self, work: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+        """Have the thread do this: one thing after the other."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
 
     def _write(self, pieces: Sequence[Piece]) -> Sequence[AuditEntry | InterlinguaError]:
+        """In the thread."""
         try:
             return self._appender.write(pieces)
         except InterlinguaError as error:
@@ -264,24 +259,7 @@ class AuditLog:
             refused = Unavailable("the audit log cannot be written", detail=str(error))
         return [type(refused)(str(refused), detail=refused.detail) for _ in pieces]
 
-    def _call(self, what: Callable[..., None], *arguments: object) -> None:
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(what, *arguments)
-        except RuntimeError:
-            logger.debug("the event loop is gone; an answer of the audit log goes nowhere")
-
 
 def _known(algorithm: str) -> None:
     if algorithm not in ALGORITHMS:
         raise Invalid(f"audit: no hash algorithm {algorithm!r}; have {', '.join(ALGORITHMS)}")
-
-
-def _done(future: asyncio.Future[object], result: object) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: asyncio.Future[object], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
