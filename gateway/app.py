@@ -122,8 +122,6 @@ class App:
         self.gateway.agents.on_change(self._tell)
         self._tasks: list[asyncio.Task[None]] = []
         self._warming = TaskSet()
-        self._retired = TaskSet(partial(log.debug, "a target is not closed in good order: %s"))
-        """Targets that are being closed. A reload does not wait for them: a program has its `stop_timeout`."""
         self._overlooker = Overlooker(self.gateway, self._refuses, gather)
         self.report = self._overlooker.report
         self._enforcement: Enforcement | None = None
@@ -184,7 +182,6 @@ class App:
         self._warming.cancel()
         await asyncio.gather(*self._tasks, *self._warming, return_exceptions=True)
         await self.gateway.close()
-        await self._retired.settled()
         self._recorder.close()
         await self._callbacks.aclose()
 
@@ -216,10 +213,8 @@ class App:
         for section in Config.model_fields:
             if section != "routes" and getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
-        gone = self._use(config)
-        for entry in gone:
-            if (unused := entry.retire()) is not None:
-                self._retired.start(unused.aclose())
+        for entry in self._use(config):
+            self.gateway.agents.retire(entry)
         self.config = config
         if self._enforcement is not None:
             async with self.gateway.adopting:

@@ -11,10 +11,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.access.authentication import Authentication, Person
 from gateway.access.credentials import AUTHORIZATION, TokenOwners, bearer
 from gateway.access.issuer import AwaitsKeys
-from gateway.access.options import ANONYMOUS
+from gateway.access.options import ANONYMOUS, Authentication, Person
 from gateway.access.patterns import fits
 from gateway.core.errors import Unauthenticated, Unavailable
 from gateway.core.types import OWNER, Identity, JsonObject, Thread

@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from starlette.types import Scope
 
-from gateway.access.authentication import AuthenticatingOptions
 from gateway.access.authenticator import Authenticator, challenge
 from gateway.access.issuer import AwaitsKeys
+from gateway.access.options import AuthenticatingOptions
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.contract.gateway import Gateway

@@ -9,7 +9,7 @@ from starlette.types import Scope
 from gateway.access import bearer
 from gateway.access.authenticator import NOT_VALID, NoToken, roles_of
 from gateway.access.credentials import TokenOwners
-from gateway.access.operators import OperatorOptions
+from gateway.access.options import OperatorOptions
 from gateway.browser_guard import HostNames, comes_directly
 from gateway.config import Config
 from gateway.core.errors import Denied, Unauthenticated

@@ -52,7 +52,8 @@ class Hosts:
         self.halves: dict[str, Hosting] = {}
         self.entries: dict[str, dict[str, HostedEntry]] = {}
         self._opened: list[str] = []
-        self._replaced: list[HostedEntry] = []
+        self._retired: list[Entry] = []
+        """Entries that are gone, and whose runs go on."""
         self._closing = TaskSet(partial(log.debug, "an agent is not closed in good order: %s"))
         self._looking: asyncio.Task[None] | None = None
         self._hidden: set[tuple[str, str]] = set()
@@ -81,9 +82,9 @@ class Hosts:
                 log.exception("agents hosted by %s: not closed in good order", protocol)
         entries, self.entries = self.entries, {}
         for entry in [entry for half in entries.values() for entry in half.values()]:
-            self._retire(entry)
-        for entry in self._replaced:  # their runs were let go of
-            self._close(entry.taken_away())
+            self.retire(entry)
+        for gone in self._retired:  # their runs were let go of
+            self._close(gone.taken_away())
         await self._closing.settled()
 
     def ask(self, protocol: str, described: Collection[str] | None = None) -> None:
@@ -107,7 +108,7 @@ class Hosts:
         for name in before if described is None else before.keys() & described:
             before[name].outdate()
         for entry in [entry for name, entry in before.items() if now.get(name) is not entry]:
-            self._retire(entry)
+            self.retire(entry)
 
     def reserved(self) -> set[str]:
         """The names that are theirs unless the route table has them."""
@@ -156,10 +157,12 @@ class Hosts:
         finally:
             self._looking = None
 
-    def _retire(self, entry: HostedEntry) -> None:
-        """Close what is hosted no longer, now or when its last run has ended."""
+    def retire(self, entry: Entry) -> None:
+        """Close what is hosted, or routed, no longer: now, or when its last run has ended. Nobody waits for it before
+        the end: a program has its `stop_timeout`.
+        """
         self._close(entry.retire())
-        self._replaced = [one for one in (*self._replaced, entry) if one.users]
+        self._retired = [one for one in (*self._retired, entry) if one.users]
 
     def _close(self, outbound: Outbound | None) -> None:
         if outbound is not None:

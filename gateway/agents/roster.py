@@ -56,6 +56,7 @@ class Roster:
         self._registered: dict[str, Registration] = {}
         self._created: dict[str, Created] = {}
         self._hosted = Hosts()
+        self.retire = self._hosted.retire
         self._routed: set[str] = set()
         self._following: dict[int, asyncio.Task[None]] = {}
         self._open = False

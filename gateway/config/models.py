@@ -20,7 +20,7 @@ from pydantic import (
     SerializeAsAny,
 )
 
-from gateway.access.operators import OperatorOptions
+from gateway.access.options import OperatorOptions
 from gateway.config.units import Duration, Size
 from gateway.contract import HttpUrl, InboundOptions, TargetOptions
 from gateway.contract.governing import APPROVALS

@@ -20,7 +20,7 @@ from gateway.access import (
     ScopedGateway,
     Visit,
 )
-from gateway.access.operators import OperatorOptions
+from gateway.access.options import OperatorOptions
 from gateway.access.visit import LastingWatch
 from gateway.config import load
 from gateway.config.exposure import cautions, exposed

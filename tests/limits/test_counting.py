@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.access import UsageLimits
-from gateway.access.authentication import AuthenticatingOptions
 from gateway.access.limits import MOST_RATES, Rates, Turnover
+from gateway.access.options import AuthenticatingOptions
 from gateway.contract.options import ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import Limited, Unavailable
 from tests.limits.rig import Clock

@@ -15,7 +15,7 @@ from gateway.config import loads
 from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import Run, RunQuery, RunStatus, Thread, ThreadStatus
+from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread, ThreadStatus
 from gateway.runs import Engine
 from gateway.store import CreatedRun, LogEntry
 from gateway.store.sqlite import SqliteStore
@@ -178,4 +178,33 @@ async def test_a_reload_does_not_wait_for_the_targets_of_routes_that_have_gone_a
     assert not stopping.done() and not closed
     go.set()
     await stopping
+    assert len(closed) == 1
+
+
+async def test_the_target_of_a_route_that_has_gone_is_closed_at_the_stop_though_a_run_is_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = "store: {url: 'sqlite://'}\nroutes: [{name: a, target: {protocol: example, url: 'http://127.0.0.1:1/a'}}]"
+    closed = list[TargetGroup]()
+    sent = asyncio.Event()
+
+    async def works(group: TargetGroup, context: RunContext) -> None:
+        sent.set()
+        await asyncio.Event().wait()
+
+    async def described(group: TargetGroup) -> Agent:
+        return Agent(name="a", input_schema={}, output_schema={})
+
+    async def close(group: TargetGroup) -> None:
+        closed.append(group)
+
+    for name, instead in (("run", works), ("describe", described), ("aclose", close)):
+        monkeypatch.setattr(TargetGroup, name, instead)
+    app = App(loads(table))
+    await app.start()
+    await app.gateway.runs.start(RunRequest(agent="a", input={"message": "hi"}, protocol="example"))
+    await asyncio.wait_for(sent.wait(), 30)
+    await app.reload(loads("store: {url: 'sqlite://'}"))
+    assert not closed
+    await app.stop()
     assert len(closed) == 1
