@@ -56,21 +56,22 @@ class ServerIdentity(msgspec.Struct, frozen=True):
 class McpSession(Protocol):
     """One client's connection. Made by a transport, handed to a Service."""
 
-    @property
-    def id(self) -> str:
-        """Unguessable; what Streamable HTTP calls `Mcp-Session-Id`."""
+    id: str
+    """Unguessable; what Streamable HTTP calls `Mcp-Session-Id`."""
+    agent: str | None
+    """The only agent it may talk to (path, or `interlingua stdio AGENT`); None for any."""
+    client: McpClient
+    """As it introduced itself last: `initialize` may come again."""
+    log_level: str | None = None
+    """The level that `logging/setLevel` set; None if it was never called."""
+    bearer: str | None = None
+    """The token of `Authorization: Bearer`; None where none was sent. Never log it.
 
-    @property
-    def agent(self) -> str | None:
-        """The only agent it may talk to (path, or `interlingua stdio AGENT`); None for any."""
-
-    @property
-    def client(self) -> McpClient:
-        """As it introduced itself last: `initialize` may come again."""
-
-    @property
-    def log_level(self) -> str | None:
-        """The level that `logging/setLevel` set; None if it was never called."""
+    Of the upgrade for a WebSocket, of the GET for HTTP+SSE, of the latest POST for Streamable HTTP (so in
+    `Service.notification` of the one it came with). None on standard input.
+    """
+    visit: Visit | None = None
+    """The client by its token; None where clients are not asked, and on standard input."""
 
     @property
     def alive(self) -> bool:
@@ -78,18 +79,6 @@ class McpSession(Protocol):
 
         It has ended once the connection, or the session of Streamable HTTP, has, or the gateway stops.
         """
-
-    @property
-    def bearer(self) -> str | None:
-        """The token of `Authorization: Bearer`; None where none was sent. Never log it.
-
-        Of the upgrade for a WebSocket, of the GET for HTTP+SSE, of the latest POST for Streamable HTTP (so in
-        `Service.notification` of the one it came with). None on standard input.
-        """
-
-    @property
-    def visit(self) -> Visit | None:
-        """The client by its token; None where clients are not asked, and on standard input."""
 
     def tell(self, method: str, params: Any = None) -> None:
         """Send a notification that belongs to no request (list_changed). Never blocks; dropped without a listener.
@@ -100,11 +89,14 @@ class McpSession(Protocol):
 
     @property
     def resources(self) -> frozenset[str]:
-        """2026-07-28: the resources that it listens to. Up to 2025-11-25 none, as below."""
+        """2026-07-28: the resources that it listens to. Up to 2025-11-25 none: `resources/subscribe` is the service's
+        own.
+        """
+        return frozenset()
 
     def subscribed(self, uri: str) -> bool:
-        """2026-07-28: whether it listens to this resource. Up to 2025-11-25 False: `resources/subscribe` is the
-        service's own."""
+        """Whether it is one of `resources`."""
+        return uri in self.resources
 
     @property
     def can_ask(self) -> bool:

@@ -23,6 +23,7 @@ from gateway.mcp.server.contract import (
     InputRequired,
     McpCall,
     McpClient,
+    McpSession,
     Out,
     ServerIdentity,
 )
@@ -101,7 +102,7 @@ def unsupported(requested: str, hub: Hub) -> RpcError:
     return RpcError(wire.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
-class ModernSession:
+class ModernSession(McpSession):
     """See `gateway.mcp.server.contract.McpSession`. One request of such a client; raises RpcError if it may not be one.
 
     plain: the request named no revision (`meta` has PLAIN), so its result has none of this revision's own members.
@@ -118,7 +119,6 @@ class ModernSession:
         self.id = uuid.uuid4().hex
         self.agent = agent
         self.client = McpClient(version, capabilities, info if isinstance(info, dict) else {})
-        self.log_level: str | None = None
         self.bearer = carrier.bearer
         self.visit = carrier.visit
         self._carrier = carrier
@@ -141,9 +141,6 @@ class ModernSession:
     @property
     def resources(self) -> frozenset[str]:
         return self._wanted.uris
-
-    def subscribed(self, uri: str) -> bool:
-        return uri in self._wanted.uris
 
     def tell(self, method: str, params: Any = None) -> None:
         if self._listens is None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from abc import ABC, abstractmethod
 from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.access import Visit
 from gateway.core.errors import InterlinguaError, Invalid, Refused
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Nowhere, failure, noted, read, refused, serve
-from gateway.mcp.server.contract import McpCall, McpClient, Out
+from gateway.mcp.server.contract import McpCall, McpClient, McpSession, Out
 from gateway.mcp.server.hub import Hub
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request, RpcError
@@ -26,17 +24,14 @@ NOBODY = McpClient(versions.V2025_03_26)
 """Before `initialize`: what a client speaks that does not say."""
 
 
-class HandshakeSession(ABC):
-    """See `gateway.mcp.server.contract.McpSession`."""
+class HandshakeSession(McpSession):
+    """The session of such a client, but for what carries it."""
 
     def __init__(self, hub: Hub, agent: str | None) -> None:
         self.hub = hub
         self.id = hub.new_id()
         self.agent = agent
         self.client = NOBODY
-        self.log_level: str | None = None
-        self.bearer: str | None = None
-        self.visit: Visit | None = None
         self.over = False
         """Whether it has ended."""
 
@@ -44,31 +39,6 @@ class HandshakeSession(ABC):
     def initialized(self) -> bool:
         """Whether requests may come: `initialize` was answered, which may come again."""
         return self.client is not NOBODY and not self.over
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool:
-        """See `McpSession`."""
-
-    @property
-    @abstractmethod
-    def can_ask(self) -> bool:
-        """See `McpSession`."""
-
-    @abstractmethod
-    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `McpSession`."""
-
-    @property
-    def resources(self) -> frozenset[str]:
-        return frozenset()
-
-    def subscribed(self, uri: str) -> bool:
-        return False
-
-    @abstractmethod
-    def tell(self, method: str, params: Any = None) -> None:
-        """See `McpSession`."""
 
     def call(self, out: Out, request: Request, meta: JsonObject, bearer: str | None) -> McpCall:
         """A request that has come, with this token."""
