@@ -44,7 +44,7 @@ from gateway.mcp.runs import (
 from gateway.mcp.runs.documents import INPUT
 from gateway.mcp.runs.log_messages import INFO
 from gateway.mcp.runs.paging import listed, page
-from gateway.mcp.server import Door, Hub, McpServer
+from gateway.mcp.server import Hub, McpDoor, McpServer
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import MESSAGE, PROGRESS, PROGRESS_TOKEN
 from gateway.transport.pipe import Pipe
@@ -319,7 +319,7 @@ class AgentCommunicationInbound:
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
         self.runs = ClientRuns(PROTOCOL, gateway)
         self.service = AgentService(options, self.runs)
-        door = Door(gateway, PROTOCOL, _client)
+        door = McpDoor(gateway, PROTOCOL, _client)
         self.server = McpServer(Hub(self.service, options, asks=options.authenticates, door=door))
 
     def routes(self) -> Sequence[BaseRoute]:

@@ -33,7 +33,7 @@ from gateway.contract import Gateway, Hosted
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 from gateway.mcp.runs import ClientRuns, WaitingRuns
-from gateway.mcp.server import Door, Hub, McpServer
+from gateway.mcp.server import Hub, McpDoor, McpServer
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.transport.pipe import Pipe
 
@@ -74,7 +74,7 @@ class AgentContextInbound:
             self.resources,
             Sampling(self.env, sessions),
         )
-        door = Door(gateway, PROTOCOL, people.name)
+        door = McpDoor(gateway, PROTOCOL, people.name)
         self.server = McpServer(Hub(self.service, options, {VERSION: MCP_VERSION}, door=door))
         path = options.path or PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]

@@ -10,5 +10,5 @@ http/        Streamable HTTP and HTTP+SSE
 """
 
 from gateway.mcp.server.contract import InputRequired, McpCall, McpSession, ServerIdentity
-from gateway.mcp.server.hub import Door, Hub
+from gateway.mcp.server.hub import Hub, McpDoor
 from gateway.mcp.server.server import McpServer

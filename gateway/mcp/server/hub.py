@@ -24,7 +24,7 @@ from gateway.wire.jsonrpc import RpcError
 log = logging.getLogger(__name__)
 
 
-class Door(NamedTuple):
+class McpDoor(NamedTuple):
     """The door of a gateway whose clients are served: it traces, counts and limits what they do."""
 
     gateway: Gateway
@@ -58,7 +58,7 @@ class Hub:
         dialects: Mapping[str, str] = MappingProxyType({}),
         *,
         asks: bool = False,
-        door: Door | None = None,
+        door: McpDoor | None = None,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
         handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether

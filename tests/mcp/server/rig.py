@@ -35,7 +35,7 @@ from starlette.routing import Mount
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.options import McpServeOptions
-from gateway.mcp.server import Door, Hub, InputRequired, McpCall, McpServer, McpSession, ServerIdentity
+from gateway.mcp.server import Hub, InputRequired, McpCall, McpDoor, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.http.streams import ResponseOut
 from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
@@ -195,7 +195,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    *, dialects: Mapping[str, str] | None = None, door: Door | None = None, **options: Any
+    *, dialects: Mapping[str, str] | None = None, door: McpDoor | None = None, **options: Any
 ) -> AsyncIterator[Rig]:
     """A server with these options, while the block lasts. Nothing of it is left behind."""
     words = Words()

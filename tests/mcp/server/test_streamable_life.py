@@ -13,7 +13,7 @@ from starlette.types import Message
 from gateway.contract import unguessable
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions
-from gateway.mcp.server import Door, Hub, McpCall
+from gateway.mcp.server import Hub, McpCall, McpDoor
 from gateway.mcp.server.http import session as sessions
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.mcp.server.http.streams import numbered
@@ -183,7 +183,7 @@ def test_a_session_of_a_client_makes_room_for_its_next_unless_it_waits_for_somet
 
     gateway = Mock(new_id=unguessable, requests=Mock(return_value=Hub(Words()).requests))
     gateway.limits.session = one
-    door = Door(gateway, "words", lambda session: session.bearer)
+    door = McpDoor(gateway, "words", lambda session: session.bearer)
 
     async def case() -> None:
         async with rig(door=door) as there, client(there.mcp) as other:
