@@ -48,7 +48,7 @@ ROOMS = {
 
 
 NAME_GOVERNANCE = {
-    *(f"gateway/access/{name}.py" for name in ("authentication", "authenticator", "operators")),
+    *(f"gateway/access/{name}.py" for name in ("authenticator", "options")),
     *(f"gateway/cli/{name}.py" for name in ("audit", "check", "commands", "run", "serve")),
     *(f"gateway/config/{name}.py" for name in ("check", "exposure", "models")),
     *(f"gateway/contract/{name}.py" for name in ("__init__", "governing")),
