@@ -4,7 +4,7 @@ connection.py      one connection: initialize, what needs no session, and which 
 client.py          the client at its other end: what it is told and asked; what all clients share
 sessions.py        the sessions it has open: new, load, resume, list, close, delete
 session.py         one of them: what happens on its thread is told, prompts are taken
-context.py         what everything about one session works on, and its states as tables
+context.py         what everything about one session works on
 turns.py           a prompt, and the run that it starts
 follower.py        one run: its updates, and the answer of its prompt, its questions
 replay.py          what was, for who loads a session

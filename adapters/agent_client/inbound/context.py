@@ -1,15 +1,10 @@
-"""The data of one session of one client, its states, and the only code that changes them.
-
-There is a table for the session's life, and one for the prompts in it. A step that a table does not have is refused and
-changes nothing.
-"""
+"""The data of one session of one client, and the only code that changes it."""
 
 from __future__ import annotations
 
 import enum
 import functools
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import Raw
 
@@ -22,85 +17,9 @@ from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import governing
-from gateway.core.errors import Conflict, IllegalEvent
+from gateway.core.errors import Conflict
 from gateway.core.types import Run, Thread, ThreadUpdate
 from gateway.wire import jsonrpc
-
-# --- states -----------------------------------------------------------------------------------------------------------
-
-
-class SessionLife(enum.StrEnum):
-    """The state of the session itself."""
-
-    NEW = "not opened yet"
-    OPENING = "being opened"
-    REPLAYING = "being told from the record"
-    OPENED = "opened, and its client not answered"
-    RELOADING = "being told by its agent"
-    LIVE = "known to its client"
-    CLOSED = "closed"
-
-
-class SessionStep(enum.StrEnum):
-    """An event in its life."""
-
-    OPEN = "open"
-    REPLAY = "replay"
-    """It is told from the record."""
-    RELOAD = "reload"
-    """It is told by its agent."""
-    TOLD = "told"
-    """The replay has ended, if there was one."""
-    GO = "go"
-    """The client has the answer to the request that opened it."""
-    CLOSE = "close"
-
-
-LIFE: Final[dict[tuple[SessionLife, SessionStep], SessionLife]] = {
-    (SessionLife.NEW, SessionStep.OPEN): SessionLife.OPENING,
-    (SessionLife.OPENING, SessionStep.REPLAY): SessionLife.REPLAYING,
-    (SessionLife.OPENING, SessionStep.TOLD): SessionLife.OPENED,
-    (SessionLife.REPLAYING, SessionStep.TOLD): SessionLife.OPENED,
-    (SessionLife.OPENED, SessionStep.RELOAD): SessionLife.RELOADING,
-    (SessionLife.LIVE, SessionStep.RELOAD): SessionLife.RELOADING,  # of a session that only the agent knows
-    (SessionLife.RELOADING, SessionStep.TOLD): SessionLife.OPENED,
-    (SessionLife.OPENED, SessionStep.GO): SessionLife.LIVE,
-    **{(life, SessionStep.CLOSE): SessionLife.CLOSED for life in SessionLife},
-    # a client may leave while it is told, or about to be answered
-    (SessionLife.CLOSED, SessionStep.RELOAD): SessionLife.CLOSED,
-    (SessionLife.CLOSED, SessionStep.TOLD): SessionLife.CLOSED,
-    (SessionLife.CLOSED, SessionStep.GO): SessionLife.CLOSED,
-}
-
-
-class Prompting(enum.StrEnum):
-    """The state of the session's prompt."""
-
-    FREE = "free for a prompt"
-    WAITING = "busy with a prompt that is not answered"
-    WORKING = "busy with what an answered prompt began"
-
-
-class PromptStep(enum.StrEnum):
-    """An event of a prompt; REOPEN asks whether the session may be opened again."""
-
-    PROMPT = "prompt"
-    ANSWER = "answer"
-    OVER = "over"
-    REOPEN = "reopen"
-
-
-PROMPTING: Final[dict[tuple[Prompting, PromptStep], Prompting]] = {
-    (Prompting.FREE, PromptStep.PROMPT): Prompting.WAITING,
-    (Prompting.WAITING, PromptStep.ANSWER): Prompting.WORKING,  # of version 2, which answers when it is taken
-    (Prompting.WAITING, PromptStep.OVER): Prompting.FREE,
-    (Prompting.WORKING, PromptStep.OVER): Prompting.FREE,
-    (Prompting.FREE, PromptStep.REOPEN): Prompting.FREE,
-    (Prompting.WORKING, PromptStep.REOPEN): Prompting.WORKING,
-}
-
-
-# --- the session ------------------------------------------------------------------------------------------------------
 
 
 class OpenedBy(enum.Enum):
@@ -118,7 +37,7 @@ class SessionContext:
     choosing: whether its client may choose the agent.
     params: the params that it was opened with; an agent that is chosen later gets them too.
     config: the values that were set of the agent's configuration.
-    replaying: whether a replay goes on. opened: whether opening has ended, well or badly.
+    replaying: whether a replay goes on. opened: whether opening has ended, well or badly. closed: whether it is left.
     turn: the client's prompt, until the work that it started has ended.
     run: the run whose updates the client gets now.
     """
@@ -132,9 +51,7 @@ class SessionContext:
         self.agent = agent
         self.params = params
         self.config: JsonObject = thread.attributes.get("config") or {}
-        self.life = SessionLife.NEW
-        self.prompting = Prompting.FREE
-        self.replaying = self.opened = False
+        self.replaying = self.opened = self.closed = False
         self.way = OpenedBy.NEW
         self.turn: PromptTurn | None = None
         self.run: Run | None = None
@@ -142,15 +59,21 @@ class SessionContext:
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    def advance(self, step: SessionStep, way: OpenedBy | None = None) -> None:
-        """Take one step of its life. `way`: how the client sees the session opened then. Raises IllegalEvent."""
-        life = LIFE.get((self.life, step))
-        if life is None:
-            raise IllegalEvent(f"{step.value} of session {self.id}, which is {self.life.value}")
-        self.life = life
-        self.replaying = life in (SessionLife.REPLAYING, SessionLife.RELOADING)
-        self.opened = self.opened or life in (SessionLife.OPENED, SessionLife.CLOSED)
-        self.way = way or self.way
+    def opens(self, way: OpenedBy) -> None:
+        """How the client sees the session opened."""
+        self.way = way
+
+    def replays(self) -> None:
+        """The client is told what was, from the record or by the agent; unless it has left meanwhile."""
+        self.replaying = not self.closed
+
+    def told(self) -> None:
+        """The replay has ended, if there was one: the client is about to be answered."""
+        self.replaying, self.opened = False, True
+
+    def close(self) -> None:
+        self.told()
+        self.closed = True
 
     @property
     def resumed(self) -> bool:
@@ -164,27 +87,20 @@ class SessionContext:
 
     # --- prompts ----------------------------------------------------------------------------------------------
 
-    def prompt(self, step: PromptStep) -> None:
-        """Take one step of its prompt. Raises Conflict where the client has to wait."""
-        prompting = PROMPTING.get((self.prompting, step))
-        if prompting is None:
-            raise Conflict(f"session {self.id} is busy with its last prompt")
-        self.prompting = prompting
-
     def begin(self, turn: PromptTurn) -> None:
         """Start a prompt turn. Raises Conflict while one is in progress."""
-        self.prompt(PromptStep.PROMPT)
+        if self.turn is not None:
+            raise Conflict(f"session {self.id} is busy with its last prompt")
         self.turn = turn
 
-    def answered(self, turn: PromptTurn) -> None:
-        """The prompt is answered; its work goes on."""
-        if self.turn is turn:
-            self.prompt(PromptStep.ANSWER)
+    def may_reopen(self) -> None:
+        """Raises Conflict while a prompt is not answered."""
+        if self.turn is not None and not self.turn.taken:
+            raise Conflict(f"session {self.id} is busy with its last prompt")
 
     def finish(self, turn: PromptTurn) -> None:
         """The work of the prompt has ended."""
         if self.turn is turn:
-            self.prompt(PromptStep.OVER)
             self.turn = None
 
     def follows(self, run: Run | None) -> None:

@@ -16,7 +16,7 @@ from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.context import SessionContext, SessionLife, SessionStep
+from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, offers
 from gateway.contract import Gateway
@@ -72,7 +72,7 @@ async def by_agent(session: SessionContext, updates: SessionUpdates, method: str
 
     def hear(update: ThreadUpdate) -> None:
         nonlocal told
-        if session.life is SessionLife.CLOSED:  # what the agent tells behind its answer may come later
+        if session.closed:  # what the agent tells behind its answer may come later
             return
         said = updates.news(update)
         told += len(said)
@@ -101,7 +101,7 @@ async def past(
     """
     thread = await session.gateway.threads.get(session.id)
     if everything:
-        session.advance(SessionStep.REPLAY)
+        session.replays()
         going_on = await _conversation(session, updates, follow, thread)
     else:
         going_on = await active(session.gateway, session.id)

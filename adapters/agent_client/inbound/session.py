@@ -17,7 +17,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound import config_options, governed, replay, turns
 from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.context import OpenedBy, SessionContext, SessionLife, SessionStep
+from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.follower import PromptFollower
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
@@ -83,11 +83,11 @@ class EditorSession:
 
         What happens from now on is told once `go` was called.
         """
-        self.context.advance(SessionStep.OPEN, way)
+        self.context.opens(way)
         try:
             if way is not OpenedBy.NEW:
                 await self.updates.prepare()
-            if self.context.life is SessionLife.CLOSED:
+            if self.context.closed:
                 raise Unavailable(f"session {self.id} was closed")
             self.client.clients.opened(self)
             self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
@@ -111,19 +111,19 @@ class EditorSession:
 
     def go(self) -> None:
         """The client has been answered, and knows the session."""
-        self.context.advance(SessionStep.GO)
         self._gate.set()
 
     async def reloaded(self, way: OpenedBy) -> None:
         """The agent has answered a request on which it told what was; the session was opened in this `way` then."""
         if self._gate.is_set():
             await self.caught_up()
-        self.context.advance(SessionStep.TOLD, way)
+        self.context.told()
+        self.context.opens(way)
         self.updates.standing()
 
     async def close(self) -> None:
         """Follow it no more, also if it is being opened. A run in progress goes on."""
-        self.context.advance(SessionStep.CLOSE)
+        self.context.close()
         self.client.clients.closed(self)
         self._left(self)
         if self._task is not None:
@@ -319,7 +319,7 @@ class EditorSession:
 
     async def _told(self) -> None:
         """Called when the history has been told: let the client be answered, and wait until it is."""
-        self.context.advance(SessionStep.TOLD)
+        self.context.told()
         self._ready.set()
         await self._gate.wait()
 

@@ -22,7 +22,7 @@ from adapters.agent_client.governed import folders
 from adapters.agent_client.inbound import governed, replay, set_option, turns
 from adapters.agent_client.inbound.client import EditorClient, SharedSession
 from adapters.agent_client.inbound.config_options import settings
-from adapters.agent_client.inbound.context import OpenedBy, PromptStep, SessionContext, SessionStep
+from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -388,7 +388,7 @@ class EditorSessions:
     async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: OpenedBy) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
-            there.context.prompt(PromptStep.REOPEN)
+            there.context.may_reopen()
             await there.close()
         session = None
         async with self._recording(asked.session_id):
@@ -413,7 +413,7 @@ class EditorSessions:
         session = await self._opened(thread, name, params, OpenedBy.NEW)
         context = session.context
         async with _or_closed(session):
-            context.advance(SessionStep.RELOAD)
+            context.replays()
             answer = await replay.by_agent(context, session.updates, method, together(context))
             await session.reloaded(way)
             return self._shown(session, set_option.completed_answer(context, answer))
@@ -427,7 +427,7 @@ class EditorSessions:
         params = await folders(governed.of(self._gateway, self._agent), params)
         session = await self._adopted(asked.session_id, asked, params)
         session.go()
-        session.context.advance(SessionStep.RELOAD)
+        session.context.replays()
         try:
             return session, await session.context.relay(method, params)
         except BaseException:

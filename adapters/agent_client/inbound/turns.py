@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -37,11 +37,13 @@ class PromptTurn:
 
     mark, run: which run it started, or answers a question of.
     answers: the id of the question that it answers.
+    taken: whether it has been answered, and its work goes on: of version 2.
     over: how it is answered; of version 2, how the work ended.
     """
 
     run: str | None = None
     answers: str | None = None
+    taken = False
 
     def __init__(self, *, cancelled: bool = False) -> None:
         self.mark = os.urandom(16).hex()
@@ -75,22 +77,18 @@ class V2PromptTurn(PromptTurn):
     accepted: how it is answered.   answered: whether that is on its way, so that the client may be told more.
     """
 
-    def __init__(
-        self, blocks: Sequence[JsonObject], answered: Callable[[PromptTurn], None], *, cancelled: bool = False
-    ) -> None:
-        """`answered` is called when its answer is made."""
+    def __init__(self, blocks: Sequence[JsonObject], *, cancelled: bool = False) -> None:
         super().__init__(cancelled=cancelled)
         self.blocks = blocks
         self.message: str | None = None
         self.accepted: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
         self.answered = asyncio.Event()
-        self._answered = answered
 
     def accept(self, how: JsonObject | RpcError) -> None:
         """Answer it, once."""
         if not self.accepted.done():
             self.accepted.set_result(how)
-            self._answered(self)
+            self.taken = True
 
     def heard(self) -> None:
         """Answer it with an id of its own, since it started nothing."""

@@ -452,7 +452,7 @@ class V2SessionUpdates(SessionUpdates):
         """An agent of version 2 names the message itself, and may still refuse it."""
         session = self._session
         blocks = [block for block in asked.prompt if isinstance(block, dict)]
-        mine = V2PromptTurn(blocks, session.answered, cancelled=cancelled)
+        mine = V2PromptTurn(blocks, cancelled=cancelled)
         session.begin(mine)
         session.client.linger_for(mine.over)
         try:

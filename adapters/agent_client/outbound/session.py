@@ -8,7 +8,7 @@ import enum
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,7 +24,7 @@ from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import ConnectionLease
 from adapters.agent_client.outbound.prompts import Foreground
 from adapters.agent_client.outbound.tool_calls import goes_on, is_call, is_terminal
-from adapters.agent_client.outbound.turn import AgentTurn, TurnPhase, TurnStep, moved
+from adapters.agent_client.outbound.turn import AgentTurn, TurnPhase, TurnStep
 from adapters.agent_client.outbound.workspace import Files, Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext, governing
@@ -107,30 +107,11 @@ def _known(update: ThreadUpdate) -> None:
 
 
 class Stray(enum.StrEnum):
-    """The meaning of updates that belong to no prompt."""
+    """The meaning of updates that belong to no prompt: what a client asked for, or the gateway has a record of."""
 
     NEWS = "news"
-    HISTORY = "history that a client asked for"
-    KNOWN = "known already"
-
-
-class OpeningStep(enum.StrEnum):
-    """How the session is opened, as far as the agent tells what was."""
-
-    REPLAY = "replay"
-    """For a client that asked for it."""
-    RESTORE = "restore"
-    """For the gateway, which has a record of it."""
-    OPENED = "opened"
-    """It is open, or could not be opened."""
-
-
-STRAY: Final[dict[tuple[Stray, OpeningStep], Stray]] = {
-    (Stray.NEWS, OpeningStep.REPLAY): Stray.HISTORY,
-    (Stray.NEWS, OpeningStep.RESTORE): Stray.KNOWN,
-    (Stray.HISTORY, OpeningStep.OPENED): Stray.NEWS,
-    (Stray.KNOWN, OpeningStep.OPENED): Stray.NEWS,
-}
+    HISTORY = "history"
+    KNOWN = "known"
 
 
 class SessionSettings(KnownSettings):
@@ -378,13 +359,13 @@ class AgentSession:
         self.record = record
 
     @contextlib.contextmanager
-    def telling(self, step: OpeningStep) -> Iterator[None]:
-        """While it is opened, and the agent tells what was. Raises IllegalEvent."""
-        self._stray, self._behind = moved(STRAY, self._stray, step), None
+    def telling(self, what: Stray) -> Iterator[None]:
+        """While it is opened, and the agent tells what was."""
+        self._stray, self._behind = what, None
         try:
             yield
         finally:
-            self._stray = moved(STRAY, self._stray, OpeningStep.OPENED)
+            self._stray = Stray.NEWS
 
     async def quiet(self, connection: AgentConnection) -> None:
         """The agent has answered `session/load`: return once it tells no more of what was. Some (Gemini CLI 0.61) go

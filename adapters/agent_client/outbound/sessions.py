@@ -22,7 +22,7 @@ from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.connections import AgentConnections
-from adapters.agent_client.outbound.session import AgentSession, OpeningStep, SessionRecord, asked, recorded
+from adapters.agent_client.outbound.session import AgentSession, SessionRecord, Stray, asked, recorded
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import OURS, PROTOCOL, as_object, auth_methods, takes_up, with_meta
 from gateway.contract import ThreadContext, governing
@@ -194,7 +194,7 @@ class AgentSessions:
         if opening.answer is None:
             opening.withdraw(self._late)
         else:
-            with opening.session.telling(OpeningStep.RESTORE), contextlib.suppress(InterlinguaError):
+            with opening.session.telling(Stray.KNOWN), contextlib.suppress(InterlinguaError):
                 self.begun(opening)
 
     def _late(self, connection: AgentConnection, name: str) -> None:
@@ -247,9 +247,9 @@ class AgentSessions:
             loads = connection.offers("loadSession") and not connection.offers("sessionCapabilities", "resume")
             telling: AbstractContextManager[None] = nullcontext()
             if method == "session/resume" and loads:
-                method, telling = "session/load", session.telling(OpeningStep.RESTORE)
+                method, telling = "session/load", session.telling(Stray.KNOWN)
             elif method == "session/load" or "replayFrom" in forwarded.members(params):
-                telling = session.telling(OpeningStep.REPLAY)
+                telling = session.telling(Stray.HISTORY)
             told = {"fresh": known.fresh, "files": known.files} if known is not None else {}
             record = replace(asked(params), session=name, profile=profile, partial=partial, **told)
             asking: asyncio.Future[Raw] | None = None
@@ -430,7 +430,7 @@ class AgentSessions:
         else:
             return False
         try:
-            with session.telling(OpeningStep.RESTORE):
+            with session.telling(Stray.KNOWN):
                 session.bind(connection, known.session)
                 params = Raw(_encode({"sessionId": known.session, **known.setup(connection.offers)}))
                 params, _ = await self.given(session, connection, params)

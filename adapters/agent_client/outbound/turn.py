@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from msgspec import Raw, Struct
 
@@ -30,10 +30,6 @@ DRAIN_EVERY = 256
 DRAIN_BYTES = 256 * 1024
 """or bytes of them."""
 _OF_CALLS = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
-
-
-S = TypeVar("S", bound=enum.StrEnum)
-T = TypeVar("T", bound=enum.StrEnum)
 
 
 class TurnPhase(enum.StrEnum):
@@ -77,13 +73,6 @@ TURN: Final[dict[tuple[TurnPhase, TurnStep], TurnPhase]] = {
 }
 
 
-def moved(table: Mapping[tuple[S, T], S], now: S, step: T) -> S:
-    """Look up the state after that step. Raises IllegalEvent."""
-    if (after := table.get((now, step))) is None:
-        raise IllegalEvent(f"{step.value} of what is {now.value}")
-    return after
-
-
 class _Call(Struct, rename="camel", gc=False):
     tool_call_id: str
     kind: str | None = None
@@ -119,8 +108,10 @@ class AgentTurn:
 
     def advance(self, step: TurnStep) -> TurnPhase:
         """Something has happened to the prompt; where it is then. Raises IllegalEvent."""
-        self.phase = moved(TURN, self.phase, step)
-        return self.phase
+        if (after := TURN.get((self.phase, step))) is None:
+            raise IllegalEvent(f"{step.value} of a prompt that is {self.phase.value}")
+        self.phase = after
+        return after
 
     def finish(self, end: list[e.Event]) -> None:
         """Log what is left of what the agent said, and the run's end. Raises IllegalEvent."""
