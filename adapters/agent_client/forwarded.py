@@ -134,7 +134,6 @@ class KnownSettings:
         self.options: list[Any] | None = None
 
     def answered(self, result: JsonObject) -> None:
-        """Learn from an answer of the agent's."""
         modes, options = result.get("modes"), result.get("configOptions")
         self.modes = modes if isinstance(modes, dict) else self.modes
         self.options = options if isinstance(options, list) else self.options

@@ -68,7 +68,6 @@ def untrusted(update: JsonObject) -> JsonObject:
 
 
 def untrusted_bytes(update: bytes) -> bytes:
-    """The same for an encoded update."""
     if b'"_meta"' not in update and len(update) > 2:
         return update[:-1] + b"," + _UNTRUSTED
     return jsonrpc.encoded(untrusted(_members(update)))

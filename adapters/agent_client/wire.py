@@ -44,7 +44,6 @@ LOST_SERVERS: Final = "mcp_servers"
 
 
 def as_object(value: Any) -> JsonObject:
-    """The value, or an empty object if it is none."""
     return value if isinstance(value, dict) else {}
 
 
@@ -177,7 +176,6 @@ class CancelRequest(_Params):
 
 
 def cancel_request(id: int | float | str | None) -> tuple[str, JsonObject]:
-    """The notification that a request is not waited for any more."""
     return CANCEL_REQUEST, {"requestId": id}
 
 

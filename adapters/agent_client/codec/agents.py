@@ -119,7 +119,6 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
 
 
 def _input_schema(initialize: JsonObject) -> JsonObject:
-    """A message, and the content blocks that the agent takes: any other is refused before there is a run."""
     kinds = content.kinds(taken_in_prompts(initialize))
     return {
         "type": "object",
@@ -136,7 +135,6 @@ def _input_schema(initialize: JsonObject) -> JsonObject:
 
 
 def native(agent: Agent | None) -> JsonObject | None:
-    """The answer to `initialize` of an agent of this protocol. None for all others: then the inbound is no proxy."""
     return None if agent is None else agent.extra.get(PROTOCOL)
 
 
@@ -200,7 +198,6 @@ def _string(value: Any) -> str | None:
 
 
 def agent_option(names: Mapping[str, str], current: str) -> JsonObject:
-    """The select option by which a client chooses the agent. `names`: id -> what a person reads, in route order."""
     return {
         "id": AGENT_OPTION,
         "name": "Agent",

@@ -131,7 +131,6 @@ def block_of(text: str) -> JsonObject:
 
 
 def link_of(artifact: Artifact) -> JsonObject:
-    """A `resource_link` block for a file that the gateway serves."""
     return {
         "type": "resource_link",
         "uri": artifact.url,
@@ -142,7 +141,6 @@ def link_of(artifact: Artifact) -> JsonObject:
 
 
 def is_link(artifact: Artifact) -> bool:
-    """Whether the gateway serves the file under an address."""
     return urlsplit(artifact.url).scheme in ("http", "https")
 
 
@@ -171,7 +169,6 @@ def _base64(data: bytes) -> str:
 
 
 def _text(media_type: str, data: bytes) -> str | None:
-    """The text of a text file, None if it is none."""
     media = media_type.partition(";")[0].strip().lower()
     if not media.startswith("text/") and media not in ("application/json", "application/yaml", "application/xml"):
         return None

@@ -40,7 +40,6 @@ def denied(error: errors.Denied) -> RpcError:
 
 
 def said(error: jsonrpc.ErrorObject) -> JsonObject:
-    """An error object as JSON, to be kept or sent in another place than an answer's."""
     told: JsonObject = {"code": error.code, "message": error.message}
     if error.data != jsonrpc.ABSENT:
         told["data"] = jsonrpc.unpack(error.data) if isinstance(error.data, Raw) else error.data
@@ -55,7 +54,6 @@ def read(told: Any) -> RpcError | None:
 
 
 def unknown(method: str) -> RpcError:
-    """The answer to a request that nobody here serves."""
     return RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
 
 

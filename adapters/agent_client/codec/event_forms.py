@@ -63,7 +63,6 @@ def beyond(event: e.Event, key: str = PROTOCOL) -> JsonObject | None:
 
 
 def marked(event: _E, marks: JsonObject, key: str = ORIGIN_V2) -> _E:
-    """The event with more of it."""
     return replace(event, origin={**(event.origin or {}), key: {**(beyond(event, key) or {}), **marks}})
 
 
@@ -81,7 +80,6 @@ def restored(plain: JsonObject, mine: JsonObject) -> JsonObject:
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
-    """Two plain forms as one update, of the first's kind."""
     return {**first, **second, KEY: first.get(KEY, second.get(KEY))}
 
 
@@ -99,7 +97,6 @@ def joined(events: Sequence[e.Event], said: JsonObject) -> list[e.Event]:
 
 
 def chunk(kind: str, block: JsonObject, message_id: str | None = None) -> JsonObject:
-    """A piece of a message, a thought or a prompt."""
     said: JsonObject = {KEY: kind, "content": block}
     if message_id is not None:
         said["messageId"] = message_id
@@ -207,7 +204,6 @@ class UpdateAssembly(Struct, eq=False):
         return said
 
     def drop(self) -> None:
-        """The update that is held is told in another way."""
         self._held = None
 
     def _with_content(self, event: e.Event, said: JsonObject) -> JsonObject:
@@ -242,7 +238,6 @@ def named(said: JsonObject) -> str:
 
 
 def server_of(said: JsonObject) -> str | None:
-    """The MCP server whose tool it is, as far as the AIP-44 profile says."""
     server = profile(said).get("server")
     return server if isinstance(server, str) and server else None
 
@@ -262,7 +257,6 @@ def is_block(value: Any) -> bool:
 
 
 def is_tool_content(value: Any) -> bool:
-    """The same of an item of a tool call's `content`."""
     try:
         item: wire.ToolContent = msgspec.convert(value, wire.ToolContent)
     except (msgspec.ValidationError, RecursionError):
@@ -271,7 +265,6 @@ def is_tool_content(value: Any) -> bool:
 
 
 def is_usage(value: JsonObject) -> bool:
-    """Whether it is a `usage_update` with what that requires."""
     return value.get(KEY) == "usage_update" and all(is_count(value.get(key)) for key in ("used", "size"))
 
 

@@ -106,12 +106,10 @@ def permission_result(answer: Answer, payload: Json) -> JsonObject:
 
 
 def rejects(option: JsonObject) -> bool:
-    """Whether an option is plainly a refusal."""
     return option.get("kind") in ("reject_once", "reject_always")
 
 
 def selecting(option_id: str) -> JsonObject:
-    """The answer that chooses an option."""
     return {"outcome": {"outcome": "selected", "optionId": option_id}}
 
 
@@ -148,7 +146,6 @@ def is_v2(payload: Json) -> bool:
 
 
 def is_url(interrupt: Interrupt) -> bool:
-    """Whether it is the wish of an agent of this protocol that a page be opened."""
     payload = interrupt.payload
     return interrupt.kind == "elicitation" and isinstance(payload, dict) and payload.get("mode") == "url"
 
@@ -358,7 +355,6 @@ def _is_object(text: str) -> bool:
 
 
 def offered(payload: Json) -> list[JsonObject]:
-    """The options of a permission request that have an id."""
     options = payload.get("options") if isinstance(payload, dict) else None
     if not isinstance(options, list):
         return []
@@ -375,7 +371,6 @@ def selected(result: Json) -> str | None:
 
 
 def is_cancelled(result: Json) -> bool:
-    """Whether an answer of `session/request_permission` says that the prompt was cancelled."""
     outcome = result.get("outcome") if isinstance(result, dict) else None
     return isinstance(outcome, dict) and outcome.get("outcome") == "cancelled"
 

@@ -80,7 +80,6 @@ class RunMessages(Struct, eq=False):
         return self._last is not None and bool(self._last.held)
 
     def text(self, kind: str, id: str | None, said: str) -> list[e.Event]:
-        """A piece of text that is all there is to its update."""
         message, out = self._turn_to(kind, id)
         return [*out, e.PartDelta(part=self.part, delta=message.whole(said))]
 
@@ -202,7 +201,6 @@ class ToolCalls(Struct, eq=False):
         return event_forms.joined(self._going_on(id, said), said)
 
     def title(self, id: str) -> str | None:
-        """The last title of an open call."""
         return self._titles.get(self._open.get(id, ""))
 
     def close(self, failed: bool) -> list[e.Event]:
@@ -234,7 +232,6 @@ class ToolCalls(Struct, eq=False):
         return event_forms.joined([started, *following], said)
 
     def _going_on(self, id: str, said: JsonObject) -> list[e.Event]:
-        """The events of an update to an open call."""
         name = self._open[id]
         status, title, content = said.get("status"), said.get("title"), said.get("content")
         final = status in event_forms.FINAL
@@ -328,7 +325,6 @@ class UpdateDecoder:
         return [*self._messages.close(), *self._tools.close(failed)]
 
     def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
-        """Decode the first chunk after something else."""
         name = None if chunk.message_id is UNSET else chunk.message_id
         out: list[e.Event | ThreadUpdate] = [*self._messages.text(chunk.kind, name, chunk.content.text)]
         if self._messages.holding:
@@ -386,7 +382,6 @@ class SpokenSession:
 
 
 def own(said: JsonObject, name: str = PROTOCOL) -> e.Custom:
-    """An update that core has no event for."""
     return e.Custom(name=name, data=delta.sound(said))
 
 
@@ -402,7 +397,6 @@ def read(update: Raw | bytes) -> JsonObject:
 
 
 def plan(said: JsonObject) -> list[e.Event] | None:
-    """A `plan`; None if it is none."""
     entries = said.get("entries")
     if not isinstance(entries, list):
         return None

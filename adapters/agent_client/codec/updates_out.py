@@ -83,7 +83,6 @@ class DocumentText:
         return self._spoken(value) if self.chat else _leaf(value)
 
     def begin(self, document: Json) -> DocumentGrowth | str:
-        """The first value of the part."""
         if not self.known:
             return _UNSURE
         value = _at(document, self._steps)
@@ -133,7 +132,6 @@ class DocumentText:
         return DocumentGrowth(said, following.items, unsure=following.unsure)
 
     def _new(self, items: list[Json]) -> DocumentGrowth:
-        """Items that are added."""
         self._items += len(items)
         speakers = [_speaker(item) for item in items]
         start = len(items) - 1 if None in speakers else 0
@@ -223,14 +221,12 @@ class ForeignOutput:
             self._losses["beside_output" if what is PartOf.BESIDE else "other_roles"] += 1
 
     def grow(self, event: e.PartDelta, out: list[bytes]) -> None:
-        """A delta of a part that is not ready."""
         if event.part == self._parts.data:
             self._tell(self._document.grow(event.delta), out)
         elif event.part in self._kinds and isinstance(event.delta, str):
             self._grow(event, out)
 
     def replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
-        """A part is rewritten."""
         if event.part == self._parts.data:
             text = self._document.replace(event.pointer, event.value)
             if text is not None:
@@ -268,7 +264,6 @@ class ForeignOutput:
             self._say_document(event_forms.fenced(document), out)
 
     def _tell(self, said: DocumentGrowth | str, out: list[bytes]) -> None:
-        """The document's text has grown."""
         if isinstance(said, str):
             self._say(said, out)
         elif said.unsure:
@@ -415,7 +410,6 @@ class UpdateEncoder:
         raise NotImplementedError
 
     def _native(self, event: e.Event, out: list[bytes]) -> None:
-        """The updates of one event of an agent of this protocol."""
         raise NotImplementedError
 
     def _of_others(self, foreign: ForeignOutput, event: e.Event, out: list[bytes]) -> None:
@@ -443,7 +437,6 @@ class UpdateEncoder:
                     out.append(_encode(self._words(said)))
 
     def _words(self, said: JsonObject) -> JsonObject:
-        """An update of version 1 as this version says it."""
         return said
 
     def _assembled(self, event: e.Event, beyond: JsonObject | None) -> JsonObject | None:
@@ -462,7 +455,6 @@ def _marks(event: e.Event) -> Iterable[str]:
 
 
 def is_update(value: Json) -> bool:
-    """Whether it is an update, of whichever kind."""
     return isinstance(value, dict) and isinstance(value.get(event_forms.KEY), str)
 
 

@@ -142,7 +142,6 @@ class OutputText(ForeignOutput):
             self._newest = []
 
     def _told(self) -> str:
-        """All that was told in the newest message."""
         self._blocks, self._newest = ["".join((*self._blocks, *self._newest))], []
         return self._blocks[0]
 
@@ -171,7 +170,6 @@ class V2ForV1:
         self._acknowledged = False
 
     def count(self, event: e.Event) -> None:
-        """Count what an event leaves out."""
         if event.origin is None and not isinstance(event, e.Custom):
             return
         marks = (event.origin or {}).get(ORIGIN_V2)
@@ -204,14 +202,12 @@ class V2ForV1:
         return event.value if isinstance(event.value, str) and event.value else None
 
     def another(self, id: str) -> str:
-        """The id of a message in the place of that one."""
         base = next((old for old, now in self._names.items() if now == id), id)
         now = self._names[base] = another(base, self._heard)
         self._heard.add(now)
         return now
 
     def state(self, said: JsonObject) -> JsonObject:
-        """An update of a session's state, with what is left out of it counted."""
         found, lossy = told(said)
         if lossy:
             self._losses[OPTION] += 1
@@ -350,7 +346,6 @@ class V1UpdateEncoder(UpdateEncoder):
 
 
 def user(blocks: Iterable[JsonObject]) -> list[bytes]:
-    """A prompt as `user_message_chunk`s, for the replay."""
     return [_encode(event_forms.chunk(USER, block)) for block in blocks]
 
 

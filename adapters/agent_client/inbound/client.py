@@ -118,11 +118,9 @@ class EditorClients:
     # --- open sessions, across connections ----------------------------------------------------------------------
 
     def opened(self, session: SharedSession) -> None:
-        """Register a session that a connection has opened."""
         self._sessions[session.id] = (*self.open(session.id), session)
 
     def closed(self, session: SharedSession) -> None:
-        """Remove a session that a connection has closed."""
         if there := tuple(other for other in self.open(session.id) if other is not session):
             self._sessions[session.id] = there
         else:
@@ -167,15 +165,12 @@ class EditorClient:
         self._tasks = TaskSet()
 
     def speaks(self, version: ProtocolVersion) -> None:
-        """Sets the version, once `initialize` has agreed on it."""
         self.version = version
 
     def declared(self, capabilities: JsonObject) -> None:
-        """Sets the capabilities that `initialize` declared."""
         self.capabilities = capabilities
 
     def names(self) -> Sequence[str]:
-        """List the agents that it may talk to."""
         return self.visitor.among([self.agent] if self.agent is not None else self.gateway.agents.names(PROTOCOL))
 
     # --- what it is told and asked ----------------------------------------------------------------------------
@@ -219,7 +214,6 @@ class EditorClient:
             self.telling(method, params)
 
     def telling(self, method: str, params: Raw) -> None:
-        """Send a notification to this very client."""
         with contextlib.suppress(AgentGone):
             self._peer.notify(method, params)
 

@@ -67,12 +67,10 @@ def completed(session: SessionContext, update: bytes) -> bytes:
 
 
 def mode_changed(mode: Any) -> ThreadUpdate:
-    """Make the update that says which mode the session is in."""
     return _news({"sessionUpdate": "current_mode_update", "currentModeId": mode})
 
 
 def options_changed(options: Any) -> ThreadUpdate:
-    """Make the update that says which options the session has."""
     return _news({"sessionUpdate": "config_option_update", "configOptions": options or []})
 
 

@@ -208,7 +208,6 @@ class EditorConnection:
         return agents.answering(agent, jsonrpc.unpack(answer))
 
     def _agreed(self, asked: int) -> ProtocolVersion:
-        """The version of a client that asks for this one; what was agreed on before stays."""
         if self._ready is None:
             self.client.speaks(V2 if asked >= V2.number and self._clients.options.v2 else V1)
         elif asked < V2.number <= self.client.version.number:

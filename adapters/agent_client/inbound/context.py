@@ -77,12 +77,10 @@ class SessionContext:
 
     @property
     def resumed(self) -> bool:
-        """Whether the client has loaded or resumed it."""
         return self.way in (OpenedBy.LOAD, OpenedBy.RESUME)
 
     @property
     def busy(self) -> bool:
-        """Whether a run goes on."""
         return self.turn is not None or self.run is not None
 
     # --- prompts ----------------------------------------------------------------------------------------------
@@ -99,12 +97,10 @@ class SessionContext:
             raise Conflict(f"session {self.id} is busy with its last prompt")
 
     def finish(self, turn: PromptTurn) -> None:
-        """The work of the prompt has ended."""
         if self.turn is turn:
             self.turn = None
 
     def follows(self, run: Run | None) -> None:
-        """Set the run whose updates the client gets."""
         self.run = run
 
     def owns(self, run: Run) -> bool:
@@ -128,7 +124,6 @@ class SessionContext:
 
     @property
     def governor(self) -> governing.Governor | None:
-        """The governor of its agent's route."""
         return governed.of(self.gateway, self.agent)
 
     @functools.cached_property
@@ -151,9 +146,7 @@ class SessionContext:
         return await self.gateway.backchannel.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
 
     async def change(self, attributes: JsonObject) -> None:
-        """Change attributes of the thread. Raises NotFound."""
         await self.client.clients.whole(self.gateway.threads.update(self.id, attributes=attributes))
 
     def elsewhere(self) -> list[SharedSession]:
-        """List the session as other connections have it open."""
         return [each for each in self.client.clients.open(self.id) if each.client is not self.client]

@@ -76,7 +76,6 @@ class RunQuestions:
         return next((i for i in self.open.values() if i.id not in self._answering and self._form(i) is None), None)
 
     def opened(self, event: e.Interrupted) -> list[bytes]:
-        """A question has come. Returns what the client is told of it now."""
         interrupt = event.interrupt
         self.open[interrupt.id] = interrupt
         call = codec.asked_call(interrupt) if self._as_call(self._form(interrupt)) else None
@@ -179,7 +178,6 @@ class RunQuestions:
     async def _answer_to(
         self, interrupt: Interrupt, method: str, params: JsonObject, read: Callable[[Interrupt, Any], Answer]
     ) -> Answer | None:
-        """The client's answer. None if it cannot answer: the question stays open. Anything unclear is a refusal."""
         session = self._session
         try:
             result = await session.client.put(method, jsonrpc.raw({"sessionId": session.id, **params}))
@@ -271,7 +269,6 @@ class PromptFollower:
 
     @property
     def _asks(self) -> bool:
-        """Whether questions are open."""
         return self._questions is not None and bool(self._questions.open)
 
     async def caught_up(self) -> None:
@@ -329,7 +326,6 @@ class PromptFollower:
                 told.set_result(None)
 
     async def _at_head(self) -> None:
-        """Everything that has happened by now was told."""
         head, self._head = self._head, None
         if head is not None:
             self._run_updates.snapshot(asks=self._asks)

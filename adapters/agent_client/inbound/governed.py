@@ -94,7 +94,6 @@ async def known(governor: governing.Governor | None, thread: Thread, *, ending: 
 
 
 async def listed(governor: governing.Governor | None, answer: Any) -> Any:
-    """A list of sessions without those of folders that may not be worked in."""
     if governor is None:
         return answer
     said = jsonrpc.unpack(answer) if isinstance(answer, Raw) else answer

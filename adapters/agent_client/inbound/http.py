@@ -42,7 +42,6 @@ WITH_HEADER = frozenset(
 
 
 def refusal(status: int, why: str, *, headers: Headers = ()) -> Reply:
-    """The answer to a request that is not served."""
     return Reply(status, msgspec.json.encode({"error": why}), headers)
 
 

@@ -53,16 +53,13 @@ class StreamedSession:
 
     @property
     def idle(self) -> bool:
-        """Whether no request for it is under way."""
         return not self._busy
 
     @property
     def pointless(self) -> bool:
-        """Whether nothing is lost if it is forgotten."""
         return self.idle and not (self._known or self.lane.read) and self.lane.empty
 
     def made(self) -> None:
-        """An answer names it, which the client has not heard of."""
         self._known = self.own = True
 
     def begin(self, *, open: bool = False) -> None:
@@ -117,7 +114,6 @@ class StreamedSessions:
         return (session.lane for session in self._sessions.values())
 
     def told(self, name: str) -> StreamedSession:
-        """Return the session that a message is about. A client that has not heard of it soon will."""
         return self._sessions.get(name) or self._add(name, own=True)
 
     @contextlib.contextmanager
@@ -131,7 +127,6 @@ class StreamedSessions:
             session.finish()
 
     def asked(self, name: str) -> StreamedSession:
-        """Return the session that a request names, which is under way from now on."""
         session = self._sessions.get(name) or self._add(name, own=False)
         session.begin()
         return session
@@ -297,7 +292,6 @@ class HttpConnection:
         return session.lane
 
     def _lane_of(self, message: jsonrpc.Message) -> server.MessageStream:
-        """Where a request or a notification goes."""
         name: str | None = None
         if isinstance(message, jsonrpc.Request | jsonrpc.Notification):
             name = forwarded.session_of(message.params)

@@ -45,11 +45,6 @@ class Untold(Exception):
 
 
 async def is_the_agents(client: EditorClient, thread: Thread, name: str, *, everything: bool) -> bool:
-    """Whether the agent is asked to load (`everything`) or resume a session on record (see `by_agent` for the rest).
-
-    It offers that, in the client's own version, and no other agent has a part in the session. An agent of a governed
-    route is not asked: what it replays was not decided.
-    """
     gateway = client.gateway
     if governed.of(gateway, name) is not None or thread.upstream.keys() != {name}:
         return False
@@ -181,7 +176,6 @@ async def _older(session: SessionContext, updates: SessionUpdates, first: Run | 
 
 
 def _states(updates: SessionUpdates, thread: Thread) -> None:
-    """The newest of each kind of which only the newest counts."""
     _tell(updates, [u for u in thread.updates if not u.kept and is_update(u) and u.kind not in IN_ANSWER])
 
 

@@ -231,7 +231,6 @@ class EditorSession:
         return True
 
     async def _title(self, text: str) -> None:
-        """The session is listed by the first thing that was said in it."""
         if text.strip():
             self._titled = True
             with contextlib.suppress(InterlinguaError):
@@ -338,7 +337,6 @@ class EditorSession:
                 await self._followed(item)
 
     async def _followed(self, run: Run) -> None:
-        """Follow a run; if that fails, it is this run's loss alone."""
         try:
             await self.follow(run)
         except AgentGone:

@@ -314,7 +314,6 @@ class EditorSessions:
             raise
 
     async def again(self, method: str, way: OpenedBy, params: Raw) -> Any:
-        """`session/load`, `session/resume`."""
         asked = jsonrpc.read(params, wire.OpenSession)
         async with self._alone(asked.session_id):
             return await self._taken_up(asked, params, method, way)
@@ -380,7 +379,6 @@ class EditorSessions:
         return {}
 
     async def _native(self, name: str) -> JsonObject | None:
-        """The answer to `initialize` of an agent of this protocol; None for all other agents."""
         return agents.native(await self._gateway.agents.get(name, PROTOCOL))
 
     # --- inside -----------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ async def begin(session: SessionContext) -> Raw | JsonObject:
 
 
 def completed_answer(session: SessionContext, answer: Raw) -> Raw | JsonObject:
-    """Put the choice of the agent among the options of the agent's answer."""
     if not session.choosing:
         return answer
     result: JsonObject = jsonrpc.unpack(answer) or {}
@@ -51,7 +50,6 @@ async def set_mode(session: SessionContext, updates: SessionUpdates, params: Raw
 
 
 async def set_option(session: SessionContext, updates: SessionUpdates, params: Raw) -> Raw | JsonObject:
-    """`session/set_config_option`: answers all options as they are then. Other clients of the session are told."""
     asked = jsonrpc.read(params, wire.SetConfigOption)
     if updates.is_mode(asked.config_id):
         rest = {key: value for key, value in jsonrpc.unpack(params).items() if key not in ("configId", "value")}
@@ -75,7 +73,6 @@ async def set_option(session: SessionContext, updates: SessionUpdates, params: R
 
 
 async def _choose(session: SessionContext, name: str | bool) -> list[JsonObject]:
-    """Choose another agent. Makes that agent's own session, or resumes the one that it had."""
     if name not in (names := session.client.names()) or not isinstance(name, str):
         raise Invalid(f"no agent {name}; there are {', '.join(names)}", path="/value")
     if name == session.agent:
@@ -129,6 +126,5 @@ async def _set_native(session: SessionContext, params: Raw) -> Raw | JsonObject:
 
 
 async def _options(session: SessionContext) -> list[JsonObject]:
-    """All options of a session as they are now."""
     options: list[JsonObject] = (await settings(session)).get("configOptions", [])
     return options

@@ -54,7 +54,6 @@ class PromptTurn:
         self.run = run
 
     def answering(self, run: str, question: str) -> None:
-        """It is the answer to a question of this run."""
         self.run, self.answers = run, question
 
     def cancel(self) -> None:
@@ -120,7 +119,6 @@ def request_of(
     config: JsonObject,
     visitor: Principal | None = None,
 ) -> RunRequest:
-    """Make the run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
     meta = asked.meta if isinstance(asked.meta, dict) else {}
     traceparent = meta.get("traceparent")
     return RunRequest(
@@ -172,12 +170,10 @@ def refusal(error: InterlinguaError) -> Exception:
 
 
 def message_id(run: str) -> str:
-    """The id of what was said to start a run, where the agent has none for it."""
     return f"{run}-user"
 
 
 def answer_id(run: str, question: str) -> str:
-    """The id of what was said to answer a question."""
     return f"{run}-answer-{question}"
 
 

@@ -202,7 +202,6 @@ class V2RunUpdates(RunUpdates):
         self._session.tell(*([out.user(blocks, name)] if blocks else ()), *self._running())
 
     async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
-        """Updates of an agent that is to say what was said to it."""
         for number, update in enumerate(updates):
             if update == ANSWERED or isinstance(update, _Aside):
                 continue
@@ -216,7 +215,6 @@ class V2RunUpdates(RunUpdates):
         return updates
 
     async def _accepted(self, name: str) -> None:
-        """Called when the user's message is in the conversation, by this id. Returns once the prompt is answered."""
         self._unsaid = False
         mine = self._prompt if self._mine else None
         if mine is not None:
@@ -307,7 +305,6 @@ class AnswerRounds:
         self._begun: dict[bytes, bytes] = {}  # how a chunk begins, up to its content -> how it does since the answer
 
     def named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
-        """The updates, ANSWERED left out."""
         if not self._count and ANSWERED not in updates:
             return updates
         out: list[bytes] = []
@@ -405,7 +402,6 @@ class V2SessionUpdates(SessionUpdates):
         return [delta.encode(said)]
 
     def ended(self) -> None:
-        """Note that the client is told the idle state."""
         self.state = IDLE
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
@@ -518,6 +514,5 @@ class V2SessionUpdates(SessionUpdates):
             self._finish(mine, how)
 
     def _finish(self, mine: PromptTurn, how: JsonObject | RpcError) -> None:
-        """Called when the turn that a prompt began is over."""
         self._session.finish(mine)
         mine.end(how)

@@ -56,12 +56,10 @@ class Visitor:
 
     @property
     def required(self) -> bool:
-        """Whether it has to say who it is."""
         return self._people.required
 
     @property
     def stranger(self) -> bool:
-        """Whether it has to, and has not, or what it said has expired."""
         return self.required and self.known is None
 
     @property
@@ -102,7 +100,6 @@ class Visitor:
         return self._people.owns(self.known, thread)
 
     def marks(self) -> JsonObject:
-        """Attributes of the sessions that it makes."""
         return {} if (known := self.known) is None else known.marks
 
     # --- how that becomes known -------------------------------------------------------------------------------
@@ -142,7 +139,6 @@ class Visitor:
         return self._visit is not None and not self._by_header
 
     def forget(self) -> None:
-        """`logout`."""
         self._become(None)
 
     def _become(self, visit: Visit | None) -> None:

@@ -178,7 +178,6 @@ class AgentClientOutbound:
 
 
 def _learn(session: AgentSession, method: str, params: Raw, result: Raw) -> None:
-    """Apply an answer's changes to the session."""
     if method == "session/set_mode":
         mode = forwarded.members(params).get("modeId")
         session.settings.set_mode(jsonrpc.unpack(mode) if mode else None)

@@ -204,7 +204,6 @@ class AgentRequests:
     # --- files, terminals, and what else there may be ---------------------------------------------------------------
 
     async def _served(self, session: AgentSession, method: str, params: Raw) -> Any:
-        """A file or a command. On a governed route it is a tool call, if anything serves it."""
         governor = session.governor
         if governor is not None and not governed.lent(governor, method):
             raise errors.unknown(method)
@@ -306,7 +305,6 @@ class AgentRequests:
 
 
 async def _asked(session: AgentSession | None, caller: Caller, method: str, params: Raw) -> Raw:
-    """Ask a client, behind what the agent said before."""
     await _up_to_date(session, caller)
     return await caller.ask(method, _for_client(session, params))
 
@@ -350,7 +348,6 @@ def _client(context: ThreadContext | None, method: str = "") -> Caller | None:
 
 
 def _clients(context: ThreadContext | None) -> list[Caller]:
-    """All clients that speak this protocol, the newest first."""
     return [each for each in (context.callers if context is not None else ()) if each.protocol == PROTOCOL]
 
 

@@ -137,12 +137,10 @@ class AgentConnection:
 
     @property
     def name(self) -> str:
-        """The agent's name, for logs and error messages."""
         return self._peer.pipe.name
 
     @property
     def alive(self) -> bool:
-        """Whether the agent is still there."""
         return self._peer.gone is None
 
     async def start(self) -> None:
@@ -281,7 +279,6 @@ class AgentConnection:
             session.early(update)
 
     def forget(self, name: str, session: ConnectedSession) -> None:
-        """The session is not open here any more."""
         if self.sessions.get(name) is session:
             del self.sessions[name]
 

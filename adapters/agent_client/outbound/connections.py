@@ -108,7 +108,6 @@ class AgentConnections:
         return True if True in known else (False if False in known else None)
 
     async def aclose(self) -> None:
-        """End every connection and process."""
         self._closed = True
         shared, self._shared = list(self._shared.values()), {}
         await asyncio.gather(*(each.aclose() for each in shared), *self._closing, self._spares.aclose())
@@ -196,12 +195,10 @@ class ConnectionLease:
 
     @property
     def used(self) -> bool:
-        """Whether somebody works with the session now."""
         return self._users > 0
 
     @contextlib.asynccontextmanager
     async def in_use(self) -> AsyncIterator[None]:
-        """While somebody works with the session."""
         self.take()
         try:
             yield
@@ -214,7 +211,6 @@ class ConnectionLease:
         self.stop()
 
     def give_back(self) -> None:
-        """The work is over."""
         self._users -= 1
         self._rest()
 
@@ -256,13 +252,11 @@ class ConnectionLease:
         return connection if self._of is shared and connection is not None and connection.alive else None
 
     def release(self) -> None:
-        """Let the connection go."""
         shared, self._of = self._of, None
         if shared is not None:
             shared.leave(self._connection)
 
     def stop(self) -> None:
-        """Watch no more whether it is unused."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -100,7 +100,6 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
 
 
 async def _audited(rules: governing.RunGovernor, call: str, work: Awaitable[Any]) -> Any:
-    """Await the work, audit its result or error, and return or raise it."""
     try:
         result = await work
     except asyncio.CancelledError:
@@ -123,7 +122,6 @@ async def _place(governor: governing.Governor, wanted: Act, path: Json) -> str |
 
 
 def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
-    """The audited arguments of a request, and its path. Variables go by name, so that secrets are known as such."""
     said = jsonrpc.unpack(params or forwarded.NOTHING)
     if not isinstance(said, dict):
         raise Invalid("params are no object")
@@ -135,7 +133,6 @@ def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
 
 
 def lent(governor: governing.Governor, method: str) -> bool:
-    """Whether an agent may ask for that file or command at all, by what the manifest has its client do."""
     if method in FILES:
         return bool(governor.lends({"fs": {FILES[method]: True}}).get("fs"))
     return bool(governor.lends({"terminal": True}))

@@ -108,12 +108,10 @@ class EventStreamReader:
 
     @property
     def served(self) -> bool:
-        """Whether the server ever had such a stream."""
         return self.first.done() and self.first.result()
 
     @property
     def name(self) -> str:
-        """For logs and error messages."""
         return "the connection's stream" if self.session is None else f"the stream of session {self.session}"
 
     async def _run(self) -> None:
@@ -316,7 +314,6 @@ class HttpPipe:
             log.warning("%s: a message was not taken: %s", self.name, why)
 
     def headers(self, session: str | None) -> dict[str, str]:
-        """The headers that name the connection and the session of a request, and its cookies."""
         headers = {} if self._connection is None else {CONNECTION_ID: self._connection}
         if session is not None:
             headers[SESSION_ID] = session
@@ -500,5 +497,4 @@ class _UnderWay:
             yield id
 
     def forget(self, id: jsonrpc.Id) -> None:
-        """Forget a request of ours that will not be answered."""
         self._ours.pop(id, None)

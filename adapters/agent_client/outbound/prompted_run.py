@@ -56,7 +56,6 @@ class PromptedRun:
         return self._opening is not None
 
     def drop(self) -> None:
-        """It has begun, and is not run."""
         if self._opening is not None:
             self._sessions.give_up(self._opening)
         self._sessions.end(self._session)
@@ -98,7 +97,6 @@ class PromptedRun:
     # --- the prompt --------------------------------------------------------------------------------------------------
 
     async def _ended(self, session: AgentSession) -> list[e.Event]:
-        """From opening the session to the agent's answer, or its cancellation."""
         if self._stopped or (connection := await self._open(session)) is None:
             return [self._cancelled()]
         self._connection = connection
@@ -208,7 +206,6 @@ class PromptedRun:
         return None
 
     def _blocks(self, connection: AgentConnection) -> list[JsonObject]:
-        """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
         blocks_of = functools.partial(content.blocks_of, self._request, self.context.agent.text_input)
         try:
             return blocks_of(lambda: self._may_take(connection))

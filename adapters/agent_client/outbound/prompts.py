@@ -193,12 +193,10 @@ class Foreground:
         return True
 
     def began(self, prompt: AcknowledgedPrompt) -> None:
-        """A prompt is about to be sent."""
         self._prompt = prompt
         self._news = False
 
     def ended(self, prompt: AcknowledgedPrompt) -> None:
-        """It is at its end."""
         if self._prompt is prompt:
             self._prompt = None
 

@@ -80,7 +80,6 @@ class SessionRecord(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 def recorded(context: ThreadContext) -> SessionRecord | None:
-    """The record on the thread; None if there is none that can be read."""
     try:
         return msgspec.convert(context.upstream_thread, SessionRecord) if context.upstream_thread else None
     except msgspec.ValidationError:
@@ -136,7 +135,6 @@ class SessionSettings(KnownSettings):
             self._record("config_option_update" if in_run else "config_options", options, "configOptions")
 
     def set_mode(self, mode: Any) -> None:
-        """The agent has taken another mode, which it need not say."""
         if self.modes is not None:
             self.heard("current_mode_update", {"currentModeId": mode})
             self._record("modes", self.modes)
@@ -156,23 +154,19 @@ class SessionCommands:
         self._lent: dict[str, Caller] = {}
 
     def workspace(self, files: Files) -> Terminals:
-        """Where to run those of the workspace."""
         if self.terminals is None:
             self.terminals = Terminals(files)
         return self.terminals
 
     def lend(self, terminal: str, caller: Caller) -> None:
-        """A client runs one, in that terminal of its own."""
         self._lent[terminal] = caller
         if len(self._lent) > MOST_LENT:
             del self._lent[next(iter(self._lent))]
 
     def lender(self, terminal: str) -> Caller | None:
-        """The client that runs it."""
         return self._lent.get(terminal)
 
     def returned(self, terminal: str) -> None:
-        """The agent needs it no more."""
         self._lent.pop(terminal, None)
 
     async def end(self) -> None:
@@ -265,7 +259,6 @@ class AgentSession:
 
     @property
     def governor(self) -> governing.Governor | None:
-        """The governor of its route; None where no rules govern it."""
         return governing.governor_of(self.context) if self.context is not None else None
 
     @property
@@ -280,7 +273,6 @@ class AgentSession:
 
     @property
     def options(self) -> list[Any] | None:
-        """The agent's options, as it last said."""
         return self.settings.options
 
     def seen(self, context: ThreadContext) -> None:
@@ -297,11 +289,9 @@ class AgentSession:
     # --- the runs in it -------------------------------------------------------------------------------------------
 
     def enter(self, turn: AgentTurn) -> None:
-        """A run begins, which will send a prompt."""
         self._turns.append(turn)
 
     def leave(self, turn: AgentTurn) -> None:
-        """The run has ended."""
         self._turns.remove(turn)
         turn.leave()
 
@@ -334,7 +324,6 @@ class AgentSession:
         answer.add_done_callback(self._settle)
 
     def settled(self) -> None:
-        """It owes nothing any more."""
         if self._owed is not None:
             turn, _ = self._owed
             self._owed = None
@@ -355,7 +344,6 @@ class AgentSession:
     # --- its connection -------------------------------------------------------------------------------------------
 
     def recorded(self, record: SessionRecord) -> None:
-        """This is known of it now."""
         self.record = record
 
     @contextlib.contextmanager
@@ -406,7 +394,6 @@ class AgentSession:
                 release()
 
     async def lost(self, connection: AgentConnection) -> None:
-        """The connection has ended."""
         self.detach(connection)
         self.settled()
         await self.commands.end()
@@ -483,7 +470,6 @@ class AgentSession:
             self.context.note(update)
 
     def missed(self) -> None:
-        """A message that could not be read may have been for it."""
         if self.turn is not None:
             self.turn.missed()
 

@@ -198,7 +198,6 @@ class AgentSessions:
                 self.begun(opening)
 
     def _late(self, connection: AgentConnection, name: str) -> None:
-        """The agent has made a session that nobody waits for any more."""
         if connection.can_close:
             self._closing.start(self._close_late(connection, name))
 
@@ -312,7 +311,6 @@ class AgentSessions:
             await self._record(session, replace(record, fresh=False, files=[*record.files, *files]))
 
     async def close(self, session: AgentSession) -> None:
-        """Let the agent forget a session that is not needed any more, if it can; bounded."""
         await self._tell_closed(session)
         await self.forget(session)
 
@@ -368,7 +366,6 @@ class AgentSessions:
         await connection.aclose()
 
     async def forget(self, session: AgentSession) -> None:
-        """Drop a session that is closed."""
         if session.thread is not None and self._by_thread.get(session.thread) is session:
             del self._by_thread[session.thread]
         await session.aclose()
@@ -526,7 +523,6 @@ class AgentSessions:
 
     @functools.cached_property
     def _plain(self) -> SessionRecord:
-        """The same, where no rules govern the route."""
         target = self._target
         named = target.cwd or (target.workspace.root if target.workspace else None)
         return SessionRecord(session="", cwd=os.path.abspath(named or os.getcwd()))

@@ -55,7 +55,6 @@ class AgentToolCall:
     over: bool = False
 
     def add(self, said: JsonObject) -> None:
-        """The agent says more of it."""
         self.said = _whole(self.said, said)
         self.pending = self.pending and said.get("status") in NOT_BEGUN
 
@@ -142,14 +141,12 @@ class AgentToolCalls:
         return [_of(call.name, item), *self._released()]
 
     def _anchored(self, said: JsonObject, call: AgentToolCall) -> None:
-        """The terminals that an update of a call shows are that call's, for good."""
         content = said.get("content")
         for item in content if isinstance(content, list) else [content]:
             if isinstance(item, dict) and item.get("type") == "terminal":
                 self._shown_by.setdefault(str(item.get("terminalId")), call.name)
 
     def _released(self) -> list[e.Custom]:
-        """Take the held updates of terminals whose call is known now."""
         if not self._held:
             return []
         held, self._held = self._held, []
@@ -241,7 +238,6 @@ def _whole(before: JsonObject, said: JsonObject) -> JsonObject:
 
 
 def heard(ids: dict[str, None], id: str) -> None:
-    """Remember a call of a session's, not all of them for ever."""
     ids[id] = None
     if len(ids) > MOST:
         del ids[next(iter(ids))]
@@ -264,19 +260,16 @@ def goes_on(said: JsonObject) -> bool:
 
 
 def is_call(data: Json) -> bool:
-    """Whether it is an update that speaks of a tool call."""
     kind = data.get("sessionUpdate") if isinstance(data, dict) else None
     return isinstance(kind, str) and kind.startswith("tool_call")
 
 
 def is_terminal(data: Json) -> bool:
-    """Whether it is an update of version 2 that says what is in a terminal."""
     kind = data.get("sessionUpdate") if isinstance(data, dict) else None
     return isinstance(kind, str) and kind.startswith("terminal_")
 
 
 def _of(call: str, item: e.Custom) -> e.Custom:
-    """The item, marked to be judged with that call."""
     return replace(item, origin={**(item.origin or {}), OF_CALL: call})
 
 

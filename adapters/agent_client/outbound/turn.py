@@ -210,24 +210,19 @@ class AgentTurn:
             self.context.emit(*held)
 
     def question(self, asked: JsonObject) -> Interrupt:
-        """Make a new question of the run from a `session/request_permission`."""
         title = self._decoder.title(str(asked["toolCall"].get("toolCallId")))
         return self._version.permission(asked, self.name_question("permission"), title)
 
     def kinds(self, call: str) -> set[str]:
-        """The kinds that the agent gave a tool call, by its own id."""
         return self._kinds.get(call, set())
 
     def missed(self) -> None:
-        """Something of the agent's could not be read."""
         self.context.lost("unreadable")
 
     def left_out(self) -> None:
-        """A subagent said something in a session of its own."""
         self.context.lost("subagent")
 
     def name_question(self, kind: str) -> str:
-        """An id for a question of this run's."""
         self._questions += 1
         return f"{kind}-{self._questions}"
 
@@ -266,7 +261,6 @@ class AgentTurn:
         return files
 
     def _learn(self, update: Raw) -> None:
-        """A tool call's kind, for the policy."""
         try:
             call = jsonrpc.unpack(update, _Call)
         except ValueError:

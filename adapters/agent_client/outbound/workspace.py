@@ -213,7 +213,6 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _link(step: str, folder: int) -> str | None:
-    """Where the component leads if it is a link."""
     try:
         return os.readlink(step, dir_fd=folder)
     except OSError as error:
@@ -332,7 +331,6 @@ class Terminals:
         await terminal.command.end()
 
     async def aclose(self) -> None:
-        """End them all; bounded."""
         self._closed = True
         ending, self._open = list(self._open.values()), {}
         await asyncio.gather(*(terminal.command.end() for terminal in ending))
@@ -345,13 +343,11 @@ class WorkspaceTerminal:
         self.command = command
 
     def output(self) -> JsonObject:
-        """The answer to `terminal/output`."""
         printed, exit = self.command.printed, self.command.exit
         said: JsonObject = {"output": printed.text, "truncated": printed.truncated}
         return said if exit is None else {**said, "exitStatus": {"exitCode": exit.code, "signal": exit.signal_name}}
 
     async def wait(self) -> JsonObject:
-        """The answer to `terminal/wait_for_exit`, once the command has ended."""
         exit = await self.command.wait()
         return {"exitCode": exit.code, "signal": exit.signal_name}
 

@@ -82,7 +82,6 @@ class OpenEnds:
 
     @property
     def connected(self) -> int:
-        """How many clients' ends there are."""
         return len(self._of_client)
 
     def check_room(self, server: OfferedServer) -> None:
@@ -91,12 +90,10 @@ class OpenEnds:
             raise mcp_messages.unavailable(f"too many connections to {server.offered.name}")
 
     def add(self, end: AgentEnd) -> None:
-        """The agent has one more connection to a server."""
         self._ends[end.id] = end
         self._of_server.setdefault(end.server, []).append(end)
 
     def remove(self, end: AgentEnd) -> None:
-        """The agent has it no more."""
         if self._ends.pop(end.id, None) is not None:
             ends = self._of_server[end.server]
             ends.remove(end)
@@ -107,15 +104,12 @@ class OpenEnds:
         return self._ends.get(id)
 
     def of(self, server: OfferedServer) -> list[AgentEnd]:
-        """All ends of a server, oldest first."""
         return list(self._of_server.get(server, ()))
 
     def connect(self, client: ClientEnd, end: AgentEnd) -> None:
-        """A client's end belongs to an agent's."""
         self._of_client[client.id] = end
 
     def disconnect(self, client: ClientEnd) -> None:
-        """It is connected no more."""
         self._of_client.pop(client.id, None)
 
     def reached_by(self, client: str) -> AgentEnd | None:
@@ -224,7 +218,6 @@ class AgentEnd:
             log.debug("%s: %s", DISCONNECT, error)
 
     def forget(self) -> None:
-        """It is over: nothing of the agent's is taken any more."""
         self._closed = True
         self._ends.remove(self)
 
@@ -396,7 +389,6 @@ class StatelessEnd(AgentEnd):
 
 
 def _token(params: Raw) -> Any:
-    """The progress token of a request, or of a notification about it."""
     try:
         found = msgspec.json.decode(params or b"{}", type=_Params)
     except (ValueError, RecursionError):

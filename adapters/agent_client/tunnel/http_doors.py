@@ -129,6 +129,5 @@ class HttpDoor:
             await upstream.hang_up()
 
     async def aclose(self) -> None:
-        """Let nobody in any more."""
         self._closed()
         await self._leave()

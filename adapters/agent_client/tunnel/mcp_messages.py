@@ -114,12 +114,10 @@ def unwrapped(carrier: Raw) -> Raw:
 
 
 def wrapped(result: Raw) -> Raw:
-    """The answer that somebody stateless gets."""
     return jsonrpc.raw({"result": result})
 
 
 def refused(error: jsonrpc.ErrorObject) -> Raw:
-    """The same for an error of the MCP server's."""
     told: JsonObject = {"code": error.code, "message": error.message}
     if error.data != jsonrpc.ABSENT:
         told["data"] = error.data  # verbatim
@@ -127,7 +125,6 @@ def refused(error: jsonrpc.ErrorObject) -> Raw:
 
 
 def message(method: str, params: Raw | JsonObject) -> Raw:
-    """The params of an `mcp/message` that says this."""
     return jsonrpc.raw({"method": method} if params == jsonrpc.ABSENT else {"method": method, "params": params})
 
 
@@ -153,5 +150,4 @@ def unpacked(params: Raw, type: type[T]) -> T:
 
 
 def unavailable(what: str) -> RpcError:
-    """The error for a server that is not offered."""
     return RpcError(UNAVAILABLE, f"MCP server unavailable: {what}")

@@ -88,7 +88,6 @@ class UpstreamEnd(AgentEnd):
 
     @property
     def identity(self) -> ServerIdentity:
-        """The server's description of itself."""
         said = self._session.server
         capabilities, instructions = said.get("capabilities"), said.get("instructions")
         return ServerIdentity(
@@ -115,7 +114,6 @@ class UpstreamEnd(AgentEnd):
         return await self._session.call(method, params, listener=listener)
 
     async def beside(self, method: str, params: JsonObject) -> Raw:
-        """The same for a request that is no MCP client's."""
         return await self._session.call(method, params)
 
     async def listen(self, wanted: JsonObject, acknowledged: Callable[[JsonObject], object]) -> None:
@@ -209,7 +207,6 @@ class Subscriptions:
         self._work = TaskSet()
 
     def follows(self, session: McpSession, uri: Any) -> bool:
-        """Whether it wants to know of changes of this resource."""
         return session in self._followers.get(uri, ()) if isinstance(uri, str) else False
 
     async def subscribe(self, session: McpSession, uri: Any, send: Callable[[], Awaitable[Raw]] | None = None) -> Raw:
@@ -248,11 +245,9 @@ class Subscriptions:
             self._keep(partial(self.subscribe, session, uri))
 
     def left(self, session: McpSession) -> None:
-        """It has gone."""
         self._keep(partial(self._left, session))
 
     def close(self) -> None:
-        """The server is not there any more."""
         for task in (*self._work, *([self._listening] if self._listening is not None else [])):
             task.cancel()
 
@@ -420,7 +415,6 @@ class ProxiedCall:
         self._task.add_done_callback(lambda _: self._some.set())
 
     def goes_on(self, call: McpCall, answers: Any) -> None:
-        """The client has come back, with answers."""
         if self._timer is not None:
             self._timer.cancel()
         self.call = call

@@ -54,7 +54,6 @@ def _shake_hands(gateway: socket.socket, server: str, secret: bytes) -> None:
 
 
 def _line(gateway: socket.socket) -> str:
-    """The next line, and not a byte more."""
     found = b""
     while not found.endswith(b"\n") and len(found) < 200:
         byte = gateway.recv(1)

@@ -72,7 +72,6 @@ class ShimSocket:
         return entry if meta is None else {**entry, "_meta": meta}
 
     async def aclose(self) -> None:
-        """No shim connects any more."""
         if self._listening is not None:
             self._listening.close()
         if self._folder is not None:
@@ -188,7 +187,6 @@ class ShimEnd(AgentEnd):
         )
 
     async def talk(self) -> None:
-        """Until one of both ends it."""
         await self._mcp.peer.run()
 
     async def hang_up(self) -> None:
@@ -204,7 +202,6 @@ class ShimEnd(AgentEnd):
 
 
 def _said(error: Exception) -> jsonrpc.ErrorObject:
-    """The error for an MCP client whose request could not be carried out."""
     if isinstance(error, InterlinguaError):
         return jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, str(error), {"code": error.code})
     return jsonrpc.internal().error

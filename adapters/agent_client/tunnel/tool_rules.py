@@ -31,7 +31,6 @@ class Scoped(Protocol):
 
 
 def decides(server: OfferedServer, method: str) -> bool:
-    """Whether the rules decide about such a request."""
     return method in (LIST, CALL) and _governor(server) is not None
 
 

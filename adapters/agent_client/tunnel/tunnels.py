@@ -163,7 +163,6 @@ class Tunnels:
         return await self._reached(method, params).asked(params)
 
     async def forward(self, method: str, params: Raw) -> None:
-        """Relay its notification."""
         await self._reached(method, params).told(params)
 
     def _reached(self, method: str, params: Raw) -> AgentEnd:
@@ -175,7 +174,6 @@ class Tunnels:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def forget(self, session: OfferingSession) -> None:
-        """The agent has it open no more."""
         for server in self._of_session.pop(session, ()):
             self._drop(server)
 
@@ -199,7 +197,6 @@ class Tunnels:
         self._closing.start(work)
 
     async def aclose(self) -> None:
-        """Let go of everything."""
         for session in list(self._of_session):
             self.forget(session)
         await self._shims.aclose()

@@ -58,12 +58,10 @@ def agent_of(initialize: Any, source: str) -> Agent:
 
 
 def speaks_v2(agent: Agent | None) -> bool:
-    """Whether it is an agent of version 2."""
     return agent is not None and ORIGIN_V2 in agent.extra
 
 
 def result_to_v1(said: JsonObject) -> JsonObject:
-    """An agent's answer of `initialize` as version 1 would have it."""
     capabilities = as_object(said.get("capabilities"))
     session = as_object(capabilities.get("session"))
     prompt, mcp = as_object(session.get("prompt")), as_object(session.get("mcp"))

@@ -58,7 +58,6 @@ def modes_of(options: Any) -> JsonObject | None:
 
 
 def option_id(option: JsonObject) -> str | None:
-    """Its id, in whichever version's word."""
     found = option.get("configId", option.get("id"))
     return found if isinstance(found, str) else None
 
@@ -127,7 +126,6 @@ def commands_to_v1(commands: Any) -> list[JsonObject]:
 
 
 def commands_to_v2(commands: Any) -> list[JsonObject]:
-    """The same back."""
     found = []
     for command in _objects(commands):
         said = command.get("input")
@@ -156,7 +154,6 @@ def servers_to_v1(servers: Any) -> list[Json]:
 
 
 def servers_to_v2(servers: Any) -> list[Json]:
-    """The same back."""
     return [
         {"type": "stdio", **server} if isinstance(server, dict) and "type" not in server else server
         for server in (servers if isinstance(servers, list) else [])
@@ -177,7 +174,6 @@ def auth_to_v1(methods: Any) -> list[JsonObject]:
 
 
 def auth_to_v2(methods: Any) -> list[JsonObject]:
-    """The same back."""
     return [{"type": "agent", **_renamed(method, "id", "methodId")} for method in _objects(methods)]
 
 

@@ -71,11 +71,9 @@ class ShownTerminal:
         self._dropped = 0
 
     def shown_in(self, call: str) -> None:
-        """It is in the content of this call."""
         self.call = call
 
     def forget(self) -> None:
-        """It is not known by name any more."""
         self.forgotten = True
 
     @property
@@ -85,7 +83,6 @@ class ShownTerminal:
 
     @property
     def cut(self) -> bool:
-        """Whether bytes of it are not kept any more."""
         return self._dropped > 0
 
     def learn(self, said: JsonObject) -> bool:
@@ -210,7 +207,6 @@ class CallContent:
         return not self.owed
 
     def replace(self, items: list[JsonObject | Screen]) -> None:
-        """All of it, told now."""
         self.items, self.owed = list(items), False
         self.size = self.told = sum(map(_size, items))
 
@@ -223,7 +219,6 @@ class CallContent:
         return any(isinstance(item, Screen) and item.mine and not item.terminal.over for item in self.items)
 
     def take(self) -> list[JsonObject]:
-        """All of it, to be told now."""
         self.owed, self.told = False, self.size
         found = [item.item() if isinstance(item, Screen) else item for item in self.items]
         return [item for item in found if item is not None]
@@ -247,7 +242,6 @@ class _Call:
         self.over = self.over or v1.get("status") in _FINAL
 
     def works_again(self) -> None:
-        """It has ended, and begins anew."""
         self.over = False
 
     def unsaid(self, said: JsonObject) -> JsonObject:
@@ -285,12 +279,10 @@ class SessionMemory:
     # --- messages ------------------------------------------------------------------------------------------------
 
     def message(self, id: str) -> None:
-        """A message was said by that id."""
         self._messages[id] = None
         _trim(self._messages)
 
     def heard(self, id: str) -> bool:
-        """Whether one was."""
         return id in self._messages
 
     def another(self, id: str) -> str:

@@ -159,7 +159,6 @@ def terminals(said: JsonObject) -> list[str]:
 
 
 def items_to_v1(items: Any, shown: Shown | None = None) -> tuple[list[Any], list[str]]:
-    """A tool call's content in version 1's words, and what they leave out."""
     found: list[Any] = []
     lost: list[str] = []
     for item in items if isinstance(items, list) else []:

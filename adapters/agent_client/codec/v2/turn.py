@@ -57,7 +57,6 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
 
 
 def _error_of(error: Any) -> RpcError:
-    """The error object that an agent said, if it did."""
     said = as_object(error)
     code, message = said.get("code"), said.get("message")
     if not isinstance(code, int) or isinstance(code, bool) or code == jsonrpc.REQUEST_CANCELLED:
@@ -75,12 +74,10 @@ def failure(error: RpcError) -> JsonObject:
 
 
 def running() -> bytes:
-    """The update that says that work goes on."""
     return delta.encode({UPDATE: STATE, "state": RUNNING})
 
 
 def requires_action() -> bytes:
-    """The update that says that the client, or another, is waited for."""
     return delta.encode({UPDATE: STATE, "state": REQUIRES_ACTION})
 
 

@@ -107,7 +107,6 @@ def noted(kind: str, v1: JsonObject, back: JsonObject, said: JsonObject, *, kept
 
 
 def state_to_v1(said: JsonObject) -> JsonObject:
-    """A state's update in version 1's words."""
     kind = said.get(UPDATE)
     if kind == "available_commands_update":
         return {**said, "availableCommands": conversions.commands_to_v1(said.get("availableCommands"))}

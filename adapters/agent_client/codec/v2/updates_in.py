@@ -59,7 +59,6 @@ class SaidMessage:
         """Its other blocks."""
 
     def text(self) -> str:
-        """All its text."""
         for pieces in self.parts.values():
             if len(pieces) > 1:
                 pieces[:] = ["".join(pieces)]
@@ -112,7 +111,6 @@ class V2RunMessages:
         return self._marked([*self._rewritten(kind, id, before, text), *self._blocks(kind, id, new)], said)
 
     def close(self) -> None:
-        """The run has ended."""
         for _, id in self._said:
             if id is not None:
                 self._known.message(id)
@@ -170,7 +168,6 @@ class V2RunMessages:
 
 
 def _says(event: e.Event) -> bool:
-    """Whether it tells a piece of a message."""
     if isinstance(event, e.PartStarted):
         return event.kind == "file"
     return isinstance(event, e.PartDelta | e.PartReplaced | e.Custom)
@@ -201,14 +198,12 @@ class V2UpdateDecoder(UpdateDecoder):
         self._pieces: list[str] = []  # of the part that the chunk before this one went to
 
     def more(self, chunk: Chunk) -> e.PartDelta | None:
-        """See version 1's."""
         if chunk.kind == self._kind and chunk.message_id == self._id:
             self._pieces.append(chunk.content.text)
             return e.PartDelta(part=self._part, delta=chunk.content.text)
         return None
 
     def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
-        """See version 1's."""
         id = None if chunk.message_id is UNSET else chunk.message_id
         text = chunk.content.text
         out = self._texts.chunk(chunk.kind, id, lambda name: self._messages.text(chunk.kind, name, text))
@@ -220,7 +215,6 @@ class V2UpdateDecoder(UpdateDecoder):
         return [*out]
 
     def close(self, *, failed: bool = False) -> list[e.Event]:
-        """See version 1's."""
         out: list[e.Event] = []
         for said in self._known.owed():
             out += self._beside(said)

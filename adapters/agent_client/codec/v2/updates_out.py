@@ -46,7 +46,6 @@ class _Message:
         self.parts: dict[str, list[str] | JsonObject] = {}
 
     def pieces(self, part: str) -> list[str]:
-        """Those of a text part."""
         found = self.parts.setdefault(part, [])
         assert isinstance(found, list)
         return found
@@ -64,7 +63,6 @@ class _Message:
             out.append(self.start + _encode(text) + END)
 
     def whole(self) -> bytes:
-        """The update that says all of it."""
         blocks = []
         for part, value in self.parts.items():
             if isinstance(value, dict):
@@ -173,7 +171,6 @@ class V2OutputText(ForeignOutput):
         _Message(self._name("output"), MESSAGE).say(text, out)
 
     def _correct(self, text: str, out: list[bytes]) -> None:
-        """All text that was told is this now."""
         told = "".join(gap + self._of[part].text(part) for part, gap in self._parts.spoken.items())
         part = self._parts.newest
         if told == text:
@@ -319,5 +316,4 @@ def user(blocks: Iterable[JsonObject], message_id: str) -> bytes:
 
 
 def text(said: str, message_id: str) -> bytes:
-    """A text of the gateway's own as an `agent_message`."""
     return _encode({UPDATE: "agent_message", "messageId": message_id, "content": [{"type": "text", "text": said}]})
