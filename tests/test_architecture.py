@@ -56,7 +56,7 @@ NAME_GOVERNANCE = {
     "gateway/app.py",
 }
 """Files that name governance, beside its own room and the adapter that translates its profile (AIP-44)."""
-AGENT_CLIENT_NAMES_GOVERNANCE = 23
+AGENT_CLIENT_NAMES_GOVERNANCE = 22
 
 
 @dataclass(frozen=True)

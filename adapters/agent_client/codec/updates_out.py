@@ -297,35 +297,27 @@ class ForeignOutput:
 
     def _file(self, event: e.PartStarted, block: JsonObject, out: list[bytes]) -> None:
         """Tell a file in a message."""
-        raise NotImplementedError
 
     def _grow(self, event: e.PartDelta, out: list[bytes]) -> None:
         """More text of a text or thought part."""
-        raise NotImplementedError
 
     def _replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
         """A text or thought part is this text now."""
-        raise NotImplementedError
 
     def _say(self, text: str, out: list[bytes]) -> None:
         """More text of the document's newest message."""
-        raise NotImplementedError
 
     def _begin(self) -> None:
         """The document has another message."""
-        raise NotImplementedError
 
     def _catch_up(self, text: str, out: list[bytes]) -> None:
         """The document's newest message is this now."""
-        raise NotImplementedError
 
     def _settle(self, run: Run, document: Json, text: str, out: list[bytes]) -> None:
         """It has ended with this document, whose text this is."""
-        raise NotImplementedError
 
     def _say_document(self, text: str, out: list[bytes]) -> None:
         """A document that has no text, as text."""
-        raise NotImplementedError
 
 
 # --- updates --------------------------------------------------------------------------------------------------------

@@ -164,11 +164,9 @@ class EditorClient:
         self._peer = peer
         self._tasks = TaskSet()
 
-    def speaks(self, version: ProtocolVersion) -> None:
-        self.version = version
-
-    def declared(self, capabilities: JsonObject) -> None:
-        self.capabilities = capabilities
+    def agreed(self, version: ProtocolVersion, capabilities: JsonObject) -> None:
+        """What `initialize` has come to."""
+        self.version, self.capabilities = version, capabilities
 
     def names(self) -> Sequence[str]:
         return self.visitor.among([self.agent] if self.agent is not None else self.gateway.agents.names(PROTOCOL))

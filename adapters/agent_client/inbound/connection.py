@@ -171,7 +171,7 @@ class EditorConnection:
         before, ready = self._ready, asyncio.get_running_loop().create_future()
         self._ready = ready
         try:
-            self.client.declared(version.capabilities(asked))
+            self.client.agreed(version, version.capabilities(asked))
             agent = None if self.client.agent is None else await self._answering(self.client.agent)
             names = self.client.names() if self.client.agent is None else [self.client.agent]
             governors = [governed.of(self._gateway, name) for name in names]
@@ -209,8 +209,8 @@ class EditorConnection:
 
     def _agreed(self, asked: int) -> ProtocolVersion:
         if self._ready is None:
-            self.client.speaks(V2 if asked >= V2.number and self._clients.options.v2 else V1)
-        elif asked < V2.number <= self.client.version.number:
+            return V2 if asked >= V2.number and self._clients.options.v2 else V1
+        if asked < V2.number <= self.client.version.number:
             spoken = self.client.version.number
             raise RpcError(jsonrpc.INVALID_REQUEST, f"this connection speaks version {spoken} already")
         return self.client.version

@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_client import forwarded
-from adapters.agent_client.inbound.http_connection import BUFFER_BYTES, STALL_SECONDS, HttpConnection
+from adapters.agent_client.inbound.http_connection import HttpConnection
 from adapters.agent_client.inbound.visitor import Visitor, shown
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESSION_ID, TAKING_UP, takes_up
@@ -53,25 +53,14 @@ class HttpServer:
     """An ASGI application, for the paths `/` and `/{agent}`. Every HttpConnection is served by `converse`.
 
     A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
-    nothing was POSTed, for as long as the option `idle` says. `buffer`, `stall`: see HttpConnection.
+    nothing was POSTed, for as long as the option `idle` says.
     """
 
-    def __init__(
-        self,
-        options: AgentClientServe,
-        gateway: Gateway,
-        converse: Converse,
-        people: Authenticator,
-        *,
-        buffer: int = BUFFER_BYTES,
-        stall: float = STALL_SECONDS,
-    ) -> None:
+    def __init__(self, options: AgentClientServe, gateway: Gateway, converse: Converse, people: Authenticator) -> None:
         self._options = options
         self._gateway = gateway
         self._converse = converse
         self._people = people
-        self._buffer = buffer
-        self._stall = stall
         self._connections = server.SessionTable[HttpConnection](options.idle, self._on_idle)
         self._tasks = TaskSet()
         self._affinity = uuid.uuid4().hex
@@ -83,12 +72,6 @@ class HttpServer:
         """End every connection, since its streams would go on for ever. What they were about goes on."""
         for connection in self._connections.all:
             connection.hang_up()
-
-    async def aclose(self) -> None:
-        """The same, and wait until nobody serves them any more."""
-        self.quiet()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
 
     async def _answer(self, exchange: HttpRequest) -> Reply | None:
         """None where it was answered as a stream. Raises Reply, ClientGone."""
@@ -247,9 +230,7 @@ class HttpServer:
         self._gateway.limits.session(PROTOCOL, client, table.held(client), lambda: self._spare(client))
         # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
         most = 2 * self._options.max_sessions
-        connection = HttpConnection(
-            self._gateway.new_id(), agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most
-        )
+        connection = HttpConnection(self._gateway.new_id(), agent, visitor, most)
         table.add(connection, client)
         self._tasks.start(self._serve(connection), name=connection.name)
         return connection

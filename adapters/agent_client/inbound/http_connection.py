@@ -183,28 +183,18 @@ class ClientRequest(NamedTuple):
 class HttpConnection:
     """See `gateway.transport.pipe.Pipe`. Made for one `initialize`; `agent` is whom the URL names, `visitor` who it is.
 
-    `buffer` bytes may wait for the client to read them; then `send` waits, and where nothing moves for `stall` seconds
-    the connection is over: its client reads some streams, but not all that it should, or none.
+    BUFFER_BYTES may wait for the client to read them; then `send` waits, and where nothing moves for STALL_SECONDS the
+    connection is over: its client reads some streams, but not all that it should, or none.
     """
 
-    def __init__(
-        self,
-        id: str,
-        agent: str | None,
-        visitor: Visitor,
-        *,
-        buffer: int,
-        stall: float,
-        sessions: int,
-    ) -> None:
+    def __init__(self, id: str, agent: str | None, visitor: Visitor, sessions: int) -> None:
+        """`sessions`: of how many it may open streams."""
         self.id = id
         self.agent = agent
         self.visitor = visitor
         self.over = False
         self.main = session_stream(self._on_moved)
         self.sessions = StreamedSessions(self._on_moved, sessions)
-        self._buffer = buffer
-        self._stall = stall
         self._size = 0
         self._moved = asyncio.Event()
         self._inbox = Inbox(INBOX_BYTES)
@@ -260,7 +250,7 @@ class HttpConnection:
                 await self._answer(message, data)
             else:
                 self._put(self._lane_of(message), data)
-        await self._until(lambda: self._size <= self._buffer)
+        await self._until(lambda: self._size <= BUFFER_BYTES)
 
     async def _answer(self, response: jsonrpc.Response, data: bytes) -> None:
         if self._first is not None and self._first[0] == response.id:
@@ -313,10 +303,10 @@ class HttpConnection:
         while not done() and not self.over:
             self._moved.clear()
             try:
-                async with asyncio.timeout(self._stall):
+                async with asyncio.timeout(STALL_SECONDS):
                     await self._moved.wait()
             except TimeoutError:
-                log.warning("%s has read nothing for %g s, with %d bytes waiting", self.name, self._stall, self._size)
+                log.warning("%s has read nothing for %g s, with %d bytes waiting", self.name, STALL_SECONDS, self._size)
                 self.hang_up()
                 raise AgentGone("the client does not read") from None
 

@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client import forwarded
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE
-from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer
+from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import Caller
 from gateway.core.errors import AgentTimeout, InterlinguaError, Unavailable
@@ -24,6 +24,9 @@ from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:  # the outbound half is made with the tunnel's
+    from adapters.agent_client.outbound.connection import AgentConnection
 
 log = logging.getLogger(__name__)
 
@@ -298,7 +301,7 @@ class AgentEnd:
 class ConnectedEnd(AgentEnd):
     """A connection that the agent has opened with `mcp/connect`; its name there is `id`."""
 
-    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentPeer) -> None:
+    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentConnection) -> None:
         super().__init__(server, ends)
         self.connection = connection
 
@@ -322,7 +325,7 @@ class _Params(Struct, gc=False):
 class StatelessEnd(AgentEnd):
     """All that a stateless agent sends to one server."""
 
-    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentPeer) -> None:
+    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentConnection) -> None:
         super().__init__(server, ends)
         self.connection = connection
         self._under_way: dict[str | int, tuple[str, Any]] = {}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
@@ -25,12 +25,16 @@ from adapters.agent_client.tunnel.agent_end import (
 )
 from adapters.agent_client.tunnel.http_doors import Housed, HttpDoor
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, McpMessage, Offered
-from adapters.agent_client.tunnel.offers import AgentPeer, OfferedServer, OfferingSession
+from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
 from adapters.agent_client.wire import LOST_SERVERS, JsonObject
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:  # the outbound half is made with the tunnel's
+    from adapters.agent_client.outbound.connection import AgentConnection
+    from adapters.agent_client.outbound.session import AgentSession
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +48,14 @@ class Tunnels:
     def __init__(self, target: AgentClientTarget) -> None:
         self._started = target.url is None
         self._servers: dict[str, OfferedServer] = {}
-        self._of_session: dict[OfferingSession, list[OfferedServer]] = {}
-        self._stateless_ends: dict[tuple[OfferedServer, AgentPeer], StatelessEnd] = {}
+        self._of_session: dict[AgentSession, list[OfferedServer]] = {}
+        self._stateless_ends: dict[tuple[OfferedServer, AgentConnection], StatelessEnd] = {}
         self._doors: dict[OfferedServer, HttpDoor] = {}
         self.ends = OpenEnds(target.request_timeout, self._translate)
         self._shims = ShimSocket(self._servers.get, self.ends, target)
         self._closing = TaskSet()
 
-    async def declared(self, session: OfferingSession, connection: AgentPeer, params: Raw) -> tuple[Raw, list[str]]:
+    async def declared(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and what of them it cannot have, by its loss."""
         if b'"%s"' % TYPE.encode() not in bytes(params):
             return params, []
@@ -71,7 +75,7 @@ class Tunnels:
                 told.append(entry)
         return forwarded.replaced(params, **{SERVERS: told}), lost
 
-    async def _declared(self, session: OfferingSession, connection: AgentPeer, offer: Offered) -> JsonObject | None:
+    async def _declared(self, session: AgentSession, connection: AgentConnection, offer: Offered) -> JsonObject | None:
         server = OfferedServer(session, offer)
         if connection.offers("mcpCapabilities", TYPE):
             entry = mcp_messages.declared(offer, server.id)
@@ -88,11 +92,11 @@ class Tunnels:
             self._drop(there.pop(0))
         return entry
 
-    def possible(self, connection: AgentPeer) -> bool:
+    def possible(self, connection: AgentConnection) -> bool:
         """Whether an agent can have servers that a client offers: itself, by HTTP, or by a program that it starts."""
         return self._shims.possible or any(connection.offers("mcpCapabilities", how) for how in (TYPE, "http"))
 
-    def _door(self, server: OfferedServer, connection: AgentPeer) -> HttpDoor | None:
+    def _door(self, server: OfferedServer, connection: AgentConnection) -> HttpDoor | None:
         """A way in for an agent that we did not start and that goes by HTTP."""
         context = server.session.context
         caller = context.caller if context is not None else None
@@ -105,7 +109,7 @@ class Tunnels:
 
     # --- from the agent -------------------------------------------------------------------------------------------
 
-    async def answer(self, connection: AgentPeer, method: str, params: Raw) -> Raw:
+    async def answer(self, connection: AgentConnection, method: str, params: Raw) -> Raw:
         """A request of an agent that speaks this itself. Raises RpcError and errors of the tree."""
         if not self._servers:
             raise errors.unknown(method)
@@ -121,13 +125,13 @@ class Tunnels:
         await end.hang_up()
         return forwarded.NOTHING
 
-    async def tell(self, connection: AgentPeer, method: str, params: Raw) -> None:
+    async def tell(self, connection: AgentConnection, method: str, params: Raw) -> None:
         """A notification of such an agent. Dropped if there is no such connection."""
         if method == MESSAGE:
             with contextlib.suppress(RpcError):
                 await self._end(connection, mcp_messages.read(params).connection_id).tell(params)
 
-    async def _connect(self, connection: AgentPeer, params: Raw) -> Raw:
+    async def _connect(self, connection: AgentConnection, params: Raw) -> Raw:
         server = self._offered(connection, mcp_messages.unpacked(params, mcp_messages.Connect).server)
         self.ends.check_room(server)
         end = ConnectedEnd(server, self.ends, connection)
@@ -135,13 +139,13 @@ class Tunnels:
         self.ends.add(end)
         return forwarded.replaced(client.answer, connectionId=end.id, stateless=None)
 
-    def _offered(self, connection: AgentPeer, id: str) -> OfferedServer:
+    def _offered(self, connection: AgentConnection, id: str) -> OfferedServer:
         server = self._servers.get(id)
         if server is None or server.session.connection not in (connection, None):
             raise mcp_messages.unavailable(f"nobody offers {id}")
         return server
 
-    def _stateless(self, connection: AgentPeer, id: str) -> StatelessEnd:
+    def _stateless(self, connection: AgentConnection, id: str) -> StatelessEnd:
         server = self._offered(connection, id)
         end = self._stateless_ends.get((server, connection))
         if end is None:
@@ -150,7 +154,7 @@ class Tunnels:
             self.ends.add(end)
         return end
 
-    def _end(self, connection: AgentPeer, id: str | None) -> ConnectedEnd:
+    def _end(self, connection: AgentConnection, id: str | None) -> ConnectedEnd:
         end = self.ends.find(id or "")
         if not isinstance(end, ConnectedEnd) or end.connection is not connection:
             raise mcp_messages.unavailable(f"there is no connection {id}")
@@ -173,7 +177,7 @@ class Tunnels:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    def forget(self, session: OfferingSession) -> None:
+    def forget(self, session: AgentSession) -> None:
         for server in self._of_session.pop(session, ()):
             self._drop(server)
 

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import msgspec
@@ -26,6 +27,7 @@ from msgspec import Raw
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
+from adapters.agent_client.inbound import http_connection
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
 from gateway.access import Authenticator, UsageLimits
@@ -182,21 +184,21 @@ async def rig(
     state = Rig()
     state.most = most
     gateway: Any = state
-    state.server = HttpServer(
-        AgentClientServe(**options),
-        gateway,
-        converse or state.converse,
-        Authenticator(None),
-        buffer=buffer,
-        stall=stall,
-    )
+    state.server = HttpServer(AgentClientServe(**options), gateway, converse or state.converse, Authenticator(None))
     routes = [Route("/", state.server), Route("/{agent}", state.server)]
-    async with serving(Starlette(routes=[Mount(MOUNT, routes=routes)])) as url:
-        state.url = f"{url}{MOUNT}/"
-        try:
-            yield state
-        finally:
-            await state.server.aclose()
+    with patch.multiple(http_connection, BUFFER_BYTES=buffer, STALL_SECONDS=stall):
+        async with serving(Starlette(routes=[Mount(MOUNT, routes=routes)])) as url:
+            state.url = f"{url}{MOUNT}/"
+            try:
+                yield state
+            finally:
+                await closed(state.server)
+
+
+async def closed(server: HttpServer) -> None:
+    """End every connection, and wait until none is served any more."""
+    server.quiet()
+    await server._tasks.settled()
 
 
 async def dropped(server: HttpServer, session: str | None = None) -> None:

@@ -34,7 +34,7 @@ from tests.adapters.agent_client.authentication_rig import (
     token,
 )
 from tests.adapters.agent_client.editor import Editor, Refused
-from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, MOUNT, SESSION, Client
+from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, MOUNT, SESSION, Client, closed
 from tests.adapters.agent_client.inbound_rig import native, rig
 from tests.support import scripted
 from tests.support.aio import run
@@ -58,7 +58,7 @@ async def gateway(**options: Any) -> AsyncIterator[tuple[AgentClientInbound, str
             try:
                 yield inbound, f"{url}{MOUNT}/scripted"
             finally:
-                await inbound._http.aclose()
+                await closed(inbound._http)
 
 
 @contextlib.asynccontextmanager

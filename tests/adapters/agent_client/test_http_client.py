@@ -15,7 +15,7 @@ from adapters.agent_client.outbound.http import HttpPipe
 from gateway.core.errors import AgentGone, Invalid
 from gateway.transport.rpc import Peer
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.http_rig import Rig, rig
+from tests.adapters.agent_client.http_rig import Rig, closed, rig
 from tests.support.scripted import until
 
 NEW: dict[str, Any] = {"cwd": "/", "mcpServers": []}
@@ -189,7 +189,7 @@ async def test_a_server_that_ends_the_connection_is_gone() -> None:
         session = await here.new()
         turn = asyncio.create_task(here.prompt(session, "wait"))
         await until(lambda: here.editor.said == ["waiting"])
-        await there.server.aclose()
+        await closed(there.server)
         with pytest.raises(AgentGone, match="404"):
             await turn
         assert here.peer.gone is not None

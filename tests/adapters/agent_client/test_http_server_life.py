@@ -15,6 +15,7 @@ from adapters.agent_client.inbound.http_connection import session_stream
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.adapters.agent_client.http_rig import (
+    closed,
     CONNECTION,
     EVENTS,
     INITIALIZE,
@@ -257,7 +258,7 @@ def test_writes_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_server_ends_every_connection_when_it_is_closed() -> None:
     async with rig() as there, client(there.url) as here, here.stream() as main:
         await here.new(main)
-        await there.server.aclose()
+        await closed(there.server)
         assert await main.next() is None
         assert not there.alive
 
