@@ -12,7 +12,6 @@ from adapters.agent_client.codec import event_forms
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta, files, projection
 from gateway.core.errors import Invalid
-from gateway.core.files import Attachment
 from gateway.core.types import Artifact, Json, JsonObject, RunRequest
 
 _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
@@ -193,7 +192,7 @@ def described(value: Json) -> JsonObject | None:
     return block if media is None else {**block, "mimeType": media}
 
 
-def file_of(block: Any, at: str | None = None) -> Attachment | None:
+def file_of(block: Any, at: str | None = None) -> files.Attachment | None:
     """The file in an image, audio or resource block. None for other blocks, and for invalid base64.
 
     `at` points to the block, in a request that is kept.
@@ -221,4 +220,4 @@ def file_of(block: Any, at: str | None = None) -> Attachment | None:
     name = files.label(uri if isinstance(uri, str) else "", media, str(kind))
     if at is not None:
         at += f"/resource/{held}" if kind == "resource" else f"/{held}"
-    return Attachment(name=name, media_type=media, content=content, at=at if isinstance(data, str) else None)
+    return files.Attachment(name=name, media_type=media, content=content, at=at if isinstance(data, str) else None)

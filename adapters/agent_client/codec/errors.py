@@ -10,7 +10,6 @@ from msgspec import Raw
 from gateway.core import errors
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 AUTH_REQUIRED: Final = -32000
 RESOURCE_NOT_FOUND: Final = -32002
@@ -29,14 +28,14 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 """JSON-RPC code of an error that keeps a request from being carried out. An RpcError has its own."""
 
 
-def to_rpc(error: Exception) -> RpcError:
+def to_rpc(error: Exception) -> jsonrpc.RpcError:
     """The error answer for what a request raised (see `gateway.wire.jsonrpc.failing`)."""
     return jsonrpc.failing(error, ERRORS) if isinstance(error, errors.InterlinguaError) else jsonrpc.internal()
 
 
-def denied(error: errors.Denied) -> RpcError:
+def denied(error: errors.Denied) -> jsonrpc.RpcError:
     """A refusal by the rules of a route as an invalid request: its own code would ask the agent to authenticate."""
-    return RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
+    return jsonrpc.RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
 
 
 def said(error: jsonrpc.ErrorObject) -> JsonObject:
@@ -46,15 +45,15 @@ def said(error: jsonrpc.ErrorObject) -> JsonObject:
     return told
 
 
-def read(told: Any) -> RpcError | None:
+def read(told: Any) -> jsonrpc.RpcError | None:
     """The inverse. None for what is no error object."""
     if not isinstance(told, dict) or not isinstance(told.get("code"), int) or not isinstance(told.get("message"), str):
         return None
-    return RpcError(told["code"], told["message"], told.get("data", jsonrpc.ABSENT))
+    return jsonrpc.RpcError(told["code"], told["message"], told.get("data", jsonrpc.ABSENT))
 
 
-def unknown(method: str) -> RpcError:
-    return RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+def unknown(method: str) -> jsonrpc.RpcError:
+    return jsonrpc.RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
 
 
 def answer(error: Exception) -> jsonrpc.ErrorObject:

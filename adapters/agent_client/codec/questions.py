@@ -21,7 +21,6 @@ from gateway.core import choices, delta, wording
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import forms
-from gateway.mcp.forms import FormDialect
 
 ANSWER: Final = "_answer"
 """In an answer's value: what a client of this protocol said in full, where that is more than the option."""
@@ -39,7 +38,7 @@ Form: TypeAlias = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
 
 elicitation_answer = forms.elicitation_answer
 elicitation_result = forms.elicitation_result
-_DIALECT: Final = FormDialect(pattern=True)
+_DIALECT: Final = forms.FormDialect(pattern=True)
 
 
 # --- an agent asks for permission ---------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Conflict
 from gateway.core.types import Agent, Failure, Json, JsonObject, Run, RunStatus, StopReason
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 _REASONS: Final = {reason.value: reason for reason in StopReason}
 _COUNTS: Final = {"inputTokens": "input_tokens", "outputTokens": "output_tokens"}
@@ -47,7 +46,7 @@ def ended(result: Raw) -> list[e.Event]:
     return [*out, e.RunFinished(stop_reason=reason or StopReason.END_TURN, origin=origin)]
 
 
-def failed(error: RpcError) -> e.RunFailed | e.RunCancelled:
+def failed(error: jsonrpc.RpcError) -> e.RunFailed | e.RunCancelled:
     """The end that the agent's error answer of `session/prompt` is; its error object is kept in `origin`.
 
     "Request cancelled" (-32800) is RunCancelled.
@@ -94,7 +93,7 @@ def failed_run(run: Run) -> bool:
     return run.status in (RunStatus.ERROR, RunStatus.TIMEOUT) and run.stop_reason is None
 
 
-def _error(run: Run, mine: JsonObject | None) -> RpcError:
+def _error(run: Run, mine: JsonObject | None) -> jsonrpc.RpcError:
     if (told := errors.read((mine or {}).get("error"))) is not None:
         return told
     failure = run.failure or Failure(code="internal", message="the run failed")
@@ -102,7 +101,7 @@ def _error(run: Run, mine: JsonObject | None) -> RpcError:
     if failure.retryable:
         data["retryable"] = True
     code = errors.ERRORS[Conflict] if failure.code == Conflict.code else jsonrpc.INTERNAL_ERROR  # busy, not broken
-    return RpcError(code, failure.message, data)
+    return jsonrpc.RpcError(code, failure.message, data)
 
 
 def _has_more(run: Run, agent: Agent) -> bool:

@@ -29,7 +29,6 @@ from gateway.core.types import Agent
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ class EditorConnection:
             said, given = jsonrpc.check(params), params
             if method != "initialize":
                 if self._ready is None:
-                    raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
+                    raise jsonrpc.RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
                 if not self._ready.done():
                     await asyncio.wait([self._ready])
                 method, params = self.client.version.from_client(method, params)
@@ -117,8 +116,8 @@ class EditorConnection:
 
     def refused(self, request: jsonrpc.Request, error: jsonrpc.ErrorObject) -> None:
         """See `gateway.transport.rpc.RequestWitness`."""
-        with contextlib.suppress(RpcError), self._clients.requests(request.method, request.params, request.id):
-            raise RpcError(error.code, error.message)
+        with contextlib.suppress(jsonrpc.RpcError), self._clients.requests(request.method, request.params, request.id):
+            raise jsonrpc.RpcError(error.code, error.message)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         if self._ready is None:
@@ -212,7 +211,7 @@ class EditorConnection:
             return V2 if asked >= V2.number and self._clients.options.v2 else V1
         if asked < V2.number <= self.client.version.number:
             spoken = self.client.version.number
-            raise RpcError(jsonrpc.INVALID_REQUEST, f"this connection speaks version {spoken} already")
+            raise jsonrpc.RpcError(jsonrpc.INVALID_REQUEST, f"this connection speaks version {spoken} already")
         return self.client.version
 
     async def _authenticate(self, params: Raw) -> Raw | JsonObject:

@@ -24,7 +24,6 @@ from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome, Run, RunStatus
 from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +183,7 @@ class RunQuestions:
             return read(interrupt, jsonrpc.unpack(result))
         except Unavailable:
             return None  # the client has gone
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if error.error.code in UNKNOWN_TO_CLIENT:
                 self._by_text.add(interrupt.id)
                 return None

@@ -22,7 +22,7 @@ from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, offers
 from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire import jsonrpc
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ async def by_agent(session: SessionContext, updates: SessionUpdates, method: str
     try:
         return await session.relay(method, params, hear)
     except (Unsupported, AgentError) as error:
-        if told or (isinstance(error, RpcError) and error.error.code == AUTH_REQUIRED):
+        if told or (isinstance(error, jsonrpc.RpcError) and error.error.code == AUTH_REQUIRED):
             raise
         log.info("session %s is told from the record: %s", session.id, error)
         raise Untold from error

@@ -31,7 +31,6 @@ from gateway.contract import Gateway
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Json, Thread, ThreadQuery
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 PAGE = 50
 LOOKED_AT = 500
@@ -152,7 +151,7 @@ async def _again(session: SessionContext, native: JsonObject) -> bool:
         return False
     try:
         await session.relay("session/resume", together(session))
-    except (InterlinguaError, RpcError) as error:
+    except (InterlinguaError, jsonrpc.RpcError) as error:
         log.info("session %s: its agent was not told of new MCP servers: %s", session.id, error)
         return False
     return True

@@ -17,10 +17,8 @@ from gateway.access import Principal
 from gateway.contract import Gateway
 from gateway.core import delta, files, projection
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
-from gateway.core.files import Attachment
 from gateway.core.types import Agent, Interrupt, Run, RunRequest, StopReason, Thread
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 MARK: Final = "turn"
 """The run's attribute that says which turn started it."""
@@ -48,7 +46,7 @@ class PromptTurn:
     def __init__(self, *, cancelled: bool = False) -> None:
         self.mark = os.urandom(16).hex()
         self.cancelled = cancelled
-        self.over: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[JsonObject | jsonrpc.RpcError] = asyncio.get_running_loop().create_future()
 
     def started(self, run: str) -> None:
         self.run = run
@@ -60,10 +58,10 @@ class PromptTurn:
         """Mark it as cancelled: its answer says so, whatever the run ends with."""
         self.cancelled = True
 
-    def end(self, how: JsonObject | RpcError) -> None:
+    def end(self, how: JsonObject | jsonrpc.RpcError) -> None:
         """Answer the prompt, once."""
         if self.cancelled:
-            how = CANCELLED if isinstance(how, RpcError) else {**how, **CANCELLED}
+            how = CANCELLED if isinstance(how, jsonrpc.RpcError) else {**how, **CANCELLED}
         if not self.over.done():
             self.over.set_result(how)
 
@@ -80,10 +78,10 @@ class V2PromptTurn(PromptTurn):
         super().__init__(cancelled=cancelled)
         self.blocks = blocks
         self.message: str | None = None
-        self.accepted: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
+        self.accepted: asyncio.Future[JsonObject | jsonrpc.RpcError] = asyncio.get_running_loop().create_future()
         self.answered = asyncio.Event()
 
-    def accept(self, how: JsonObject | RpcError) -> None:
+    def accept(self, how: JsonObject | jsonrpc.RpcError) -> None:
         """Answer it, once."""
         if not self.accepted.done():
             self.accepted.set_result(how)
@@ -94,17 +92,17 @@ class V2PromptTurn(PromptTurn):
         self.message = self.message or self.mark
         self.accept({"messageId": self.message})
 
-    def end(self, how: JsonObject | RpcError) -> None:
+    def end(self, how: JsonObject | jsonrpc.RpcError) -> None:
         """A prompt that was not accepted is answered now."""
         super().end(how)
-        self.accept(how if isinstance(how, RpcError) else {"messageId": self.message or self.mark})
+        self.accept(how if isinstance(how, jsonrpc.RpcError) else {"messageId": self.message or self.mark})
 
 
 class PromptInput(Struct):
     """The content of a prompt: its text, and its files, of which the first is at `place`."""
 
     text: str
-    files: list[Attachment] = []
+    files: list[files.Attachment] = []
     place: str = ""
 
 
@@ -165,7 +163,7 @@ async def _whole(gateway: Gateway, blocks: list[JsonObject], ids: Sequence[str])
 def refusal(error: InterlinguaError) -> Exception:
     """Make the error of a prompt that could not be taken. Unsupported content is no unknown method."""
     if isinstance(error, Unsupported):
-        return RpcError(jsonrpc.INVALID_PARAMS, str(error), {"code": error.code})
+        return jsonrpc.RpcError(jsonrpc.INVALID_PARAMS, str(error), {"code": error.code})
     return error
 
 
@@ -195,7 +193,7 @@ def read(asked: wire.Prompt, agent: Agent) -> PromptInput:
     """
     native = agents.native(agent) is not None
     blocks = content.check(asked.prompt, agents.prompt_capabilities(agent) if native else content.EVERYTHING)
-    given: list[Attachment] = []
+    given: list[files.Attachment] = []
     places: list[str] = []
     for at, block in enumerate(blocks):
         if not native and not _is_text(block):

@@ -23,7 +23,7 @@ from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Answer, Interrupt, Json, Run, ThreadUpdate
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire import jsonrpc
 
 STATES: Final = frozenset(
     {"available_commands_update", "current_mode_update", "config_option_update", "session_info_update"}
@@ -107,11 +107,11 @@ class RunUpdates:
         """The run with all losses: the last ones came too late to be counted in the record."""
         return replace(run, losses={**self.encoder.losses, **run.losses}) if self.encoder.lossy else run
 
-    def _result(self, run: Run) -> JsonObject | RpcError:
+    def _result(self, run: Run) -> JsonObject | jsonrpc.RpcError:
         """How the prompt is answered at the run's end."""
         try:
             return codec.prompt_result(run, self.encoder.end, agent=self._agent, usage=self.encoder.usage)
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             return error
 
 
@@ -155,7 +155,7 @@ class SessionUpdates:
             raise turns.refusal(error) from error
         finally:
             self._session.finish(mine)
-        if isinstance(how, RpcError):
+        if isinstance(how, jsonrpc.RpcError):
             raise how
         return how
 
@@ -184,7 +184,7 @@ class SessionUpdates:
         self.say(*said)
         turn.end(turns.END_TURN)
 
-    def over(self, turn: PromptTurn | None, how: JsonObject | RpcError) -> None:
+    def over(self, turn: PromptTurn | None, how: JsonObject | jsonrpc.RpcError) -> None:
         """A run came to an end that was not told (it could not be)."""
         if turn is not None:
             turn.end(how)

@@ -33,7 +33,7 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Answer, Interrupt, Json, Outcome, Run, RunStatus, StopReason, ThreadUpdate
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire import jsonrpc
 
 _KEYS = {UPDATE, "messageId", "content"}
 ANSWERED: Final = b""
@@ -465,7 +465,7 @@ class V2SessionUpdates(SessionUpdates):
             raise
         finally:
             asyncio.get_running_loop().call_soon(mine.answered.set)
-        if isinstance(how, RpcError):
+        if isinstance(how, jsonrpc.RpcError):
             raise how
         return how
 
@@ -507,12 +507,14 @@ class V2SessionUpdates(SessionUpdates):
         if mine is not None:
             self._finish(mine, turns.END_TURN)
 
-    def over(self, mine: PromptTurn | None, how: JsonObject | RpcError) -> None:
-        self.say(delta.encode(turn.failure(how)) if isinstance(how, RpcError) else turn.idle(StopReason.END_TURN))
+    def over(self, mine: PromptTurn | None, how: JsonObject | jsonrpc.RpcError) -> None:
+        self.say(
+            delta.encode(turn.failure(how)) if isinstance(how, jsonrpc.RpcError) else turn.idle(StopReason.END_TURN)
+        )
         self.ended()
         if mine is not None:
             self._finish(mine, how)
 
-    def _finish(self, mine: PromptTurn, how: JsonObject | RpcError) -> None:
+    def _finish(self, mine: PromptTurn, how: JsonObject | jsonrpc.RpcError) -> None:
         self._session.finish(mine)
         mine.end(how)

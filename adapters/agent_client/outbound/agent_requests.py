@@ -27,7 +27,6 @@ from gateway.contract import Caller, ThreadContext, governing
 from gateway.core.errors import Invalid, NotFound
 from gateway.core.types import Answer, JsonObject, Outcome
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +292,7 @@ class AgentRequests:
             try:
                 answer = await _asked(session, caller, method, params)
                 break
-            except RpcError as error:
+            except jsonrpc.RpcError as error:
                 if error.error.code != jsonrpc.METHOD_NOT_FOUND:
                     raise
                 unknown = error

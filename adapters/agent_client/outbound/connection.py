@@ -25,7 +25,6 @@ from gateway.core.version import version
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +156,7 @@ class AgentConnection:
         """The answer of `initialize`. Asks for version 1 where the agent refuses one instead of naming another."""
         try:
             return await self.ask("initialize", self._newest.greeting(self.capabilities, info))
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if self._newest is V1:
                 raise
             log.info("%s refused version %d: %s", self.name, self._newest.number, error)

@@ -30,7 +30,7 @@ from gateway.transport.http import credentials_of
 from gateway.transport.pipe import Pipe
 from gateway.transport.stdio import Reserve, Supervisor
 from gateway.transport.tasks import TaskSet
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire import jsonrpc
 
 NOT_PASSED_ON = ("subagents",)
 """Client capabilities that a proxy cannot pass on: a subagent's updates come in a session that no client opened."""
@@ -128,7 +128,7 @@ class AgentConnections:
         connection = AgentConnection(await self._pipe(), self._handler, capabilities, V2 if self._target.v2 else V1)
         try:
             await connection.start()
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             await connection.aclose()
             raise AgentError(f"{self.name} refused initialize: {error}", detail=error.detail) from error
         except BaseException:

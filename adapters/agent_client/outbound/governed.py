@@ -24,7 +24,6 @@ from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
 from gateway.core.types import Json, JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 FILES: Final[Mapping[str, str]] = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
 """Requests for files, and what of `clientCapabilities.fs` allows each."""
@@ -106,7 +105,7 @@ async def _audited(rules: governing.RunGovernor, call: str, work: Awaitable[Any]
         await asyncio.shield(rules.acted(call, error={"message": "the agent did not wait for it"}))
         raise
     except InterlinguaError as error:
-        told = error.error if isinstance(error, RpcError) else errors.to_rpc(error).error
+        told = error.error if isinstance(error, jsonrpc.RpcError) else errors.to_rpc(error).error
         await rules.acted(call, error={"code": told.code, "message": told.message})
         raise
     said = jsonrpc.unpack(result) if isinstance(result, Raw) else result

@@ -22,7 +22,6 @@ from gateway.core.errors import AgentTimeout, Conflict, Invalid, Unsupported
 from gateway.core.types import Artifact, Json, JsonObject
 from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ class PromptedRun:
         try:
             try:
                 end = await self._ended(session)
-            except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
+            except jsonrpc.RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
                 end = [self._cancelled() if self._stop else turn.failed(error)]
             self._turn.finish(end)
             if self._turn.calls is not None:  # calls that wait for somebody come before the end
@@ -266,7 +265,7 @@ async def _configured(
             method, params = "session/set_config_option", {"configId": name, **_value(name, value)}
         try:
             result = await connection.ask(method, {"sessionId": session.name, **params}, timeout=timeout)
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if error.error.code not in (jsonrpc.INVALID_PARAMS, jsonrpc.METHOD_NOT_FOUND):
                 raise
             raise Invalid(f"the agent does not take {name}: {error}", path=f"/config/{name}") from error

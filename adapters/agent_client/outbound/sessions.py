@@ -30,7 +30,6 @@ from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout, Denied, InterlinguaError, Unsupported
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +177,7 @@ class AgentSessions:
         """The session, now that the agent has answered. Raises as `open` does."""
         session, connection, answer = opening.session, opening.connection, opening.answer
         try:
-            if isinstance(answer, RpcError):
+            if isinstance(answer, jsonrpc.RpcError):
                 raise self._denied(answer, connection, session.context) from answer
             if isinstance(answer, InterlinguaError):
                 raise answer
@@ -292,7 +291,7 @@ class AgentSessions:
         renamed, patience = forwarded.with_session(params, session.name), self._target.request_timeout
         try:
             result = await connection.ask(method, renamed, timeout=patience, context=context)
-        except RpcError:
+        except jsonrpc.RpcError:
             raise
         except BaseException as error:
             if isinstance(error, AgentTimeout) and method == "session/close":
@@ -392,7 +391,7 @@ class AgentSessions:
                 "session/new", sent, timeout=self._target.request_timeout, context=session.context
             )
             self._made(session, connection, result, in_run=in_run)
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             raise self._denied(error, connection, session.context) from error
         finally:
             connection.opened(session)
@@ -432,7 +431,7 @@ class AgentSessions:
                 params = Raw(_encode({"sessionId": known.session, **known.setup(connection.offers)}))
                 params, _ = await self.given(session, connection, params)
                 result = await self._asked(session, connection, session.context, method, params)
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             session.detach(connection)
             if error.error.code == AUTH_REQUIRED:
                 raise self._denied(error, connection, session.context) from error
@@ -528,7 +527,7 @@ class AgentSessions:
         return SessionRecord(session="", cwd=os.path.abspath(named or os.getcwd()))
 
     def _denied(
-        self, error: RpcError, connection: AgentConnection, context: ThreadContext | None
+        self, error: jsonrpc.RpcError, connection: AgentConnection, context: ThreadContext | None
     ) -> AgentError | Denied:
         """The error for a client: one of this protocol authenticates itself, all others are told what is to be done."""
         caller = context.caller if context is not None else None

@@ -23,7 +23,6 @@ from gateway.mcp import wire
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:  # the outbound half is made with the tunnel's
     from adapters.agent_client.outbound.connection import AgentConnection
@@ -167,7 +166,7 @@ class AgentEnd:
             return await self._translation.ask(message)
         try:
             return await self._asked(said, message)
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if said.method != wire.INITIALIZE or error.error.code not in MODERN_ONLY:
                 raise
         return await (await self._translate(said)).ask(message)
@@ -194,7 +193,7 @@ class AgentEnd:
         client = await self.connected()
         try:
             return client, await self._sent(client, message)
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if error.error.code != mcp_messages.UNAVAILABLE or self._client is client:
                 raise
         client = await self.connected()  # the client had gone before: it may be back
@@ -260,7 +259,7 @@ class AgentEnd:
         except Unavailable:
             self._lost(client)
             raise
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if error.error.code == mcp_messages.UNAVAILABLE:
                 self._lost(client)
             raise
@@ -335,14 +334,16 @@ class StatelessEnd(AgentEnd):
         """A `mcp/message`; in the answer is `result` or `error`. Raises RpcError where it is no MCP server's error."""
         said = mcp_messages.read(message)
         if said.request_id is None or said.request_id in self._under_way:
-            raise RpcError(jsonrpc.INVALID_PARAMS, f"requestId {said.request_id!r} is none, or under way already")
+            raise jsonrpc.RpcError(
+                jsonrpc.INVALID_PARAMS, f"requestId {said.request_id!r} is none, or under way already"
+            )
         self._under_way[said.request_id] = (said.method, _token(said.params))
         try:
             if not tool_rules.decides(self.server, said.method) and not await self._strange(said):
                 client, answer = await self.send(message)
                 return answer if client.stateless else mcp_messages.wrapped(answer)
             return mcp_messages.wrapped(await self.ask(message))
-        except RpcError as error:
+        except jsonrpc.RpcError as error:
             if error.error.code in OUTER:
                 raise
             return mcp_messages.refused(error.error)
@@ -359,7 +360,7 @@ class StatelessEnd(AgentEnd):
                 meta = forwarded.members(said.params).get("_meta")
                 try:
                     await self._unwrapped(jsonrpc.raw({"method": wire.DISCOVER, "params": {"_meta": meta or {}}}))
-                except RpcError as error:
+                except jsonrpc.RpcError as error:
                     if error.error.code in OUTER:
                         raise
                     return True
@@ -369,7 +370,7 @@ class StatelessEnd(AgentEnd):
     async def asked(self, message: Raw) -> Raw:
         """See `AgentEnd`. There is no way to ask such an agent."""
         method = mcp_messages.read(message).method
-        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
+        raise jsonrpc.RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
 
     async def told(self, message: Raw) -> None:
         """See `AgentEnd`. It belongs to one of the agent's requests, or is dropped."""

@@ -20,7 +20,6 @@ from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors
 from adapters.agent_client.wire import JsonObject
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 T = TypeVar("T")
 
@@ -110,7 +109,7 @@ def unwrapped(carrier: Raw) -> Raw:
     if "result" in found:
         return found["result"]
     error = jsonrpc.unpack(found["error"]) if "error" in found else None
-    raise errors.read(error) or RpcError(BROKEN, "the answer of an MCP server has neither result nor error")
+    raise errors.read(error) or jsonrpc.RpcError(BROKEN, "the answer of an MCP server has neither result nor error")
 
 
 def wrapped(result: Raw) -> Raw:
@@ -146,8 +145,8 @@ def unpacked(params: Raw, type: type[T]) -> T:
     try:
         return jsonrpc.unpack(params or forwarded.NOTHING, type)
     except (ValueError, RecursionError) as error:
-        raise RpcError(jsonrpc.INVALID_PARAMS, str(error)) from None
+        raise jsonrpc.RpcError(jsonrpc.INVALID_PARAMS, str(error)) from None
 
 
-def unavailable(what: str) -> RpcError:
-    return RpcError(UNAVAILABLE, f"MCP server unavailable: {what}")
+def unavailable(what: str) -> jsonrpc.RpcError:
+    return jsonrpc.RpcError(UNAVAILABLE, f"MCP server unavailable: {what}")

@@ -25,7 +25,6 @@ from gateway.mcp.client.session import ClientSession
 from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, McpSession, ServerIdentity
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
 """Capabilities declared until those of the agent's MCP client are known: until then it refuses what it cannot do."""
@@ -215,7 +214,7 @@ class Subscriptions:
         Raises RpcError for a resource that the server does not tell of, and the errors of the tree.
         """
         if not isinstance(uri, str):
-            raise RpcError(jsonrpc.INVALID_PARAMS, "uri: the resource is not named", {"path": "/uri"})
+            raise jsonrpc.RpcError(jsonrpc.INVALID_PARAMS, "uri: the resource is not named", {"path": "/uri"})
         async with self._changing:
             result = forwarded.NOTHING
             if uri not in self._followers:
@@ -282,7 +281,7 @@ class Subscriptions:
             waited: list[asyncio.Future[Any]] = [listening, told]
             await asyncio.wait(waited, timeout=ACKNOWLEDGED_WITHIN, return_when=asyncio.FIRST_COMPLETED)
             if new is not None and not (told.done() and new in told.result()[FILTER]):
-                raise RpcError(jsonrpc.INVALID_PARAMS, f"{new}: the server does not tell of its changes")
+                raise jsonrpc.RpcError(jsonrpc.INVALID_PARAMS, f"{new}: the server does not tell of its changes")
         except BaseException:
             listening.cancel()
             raise
@@ -292,7 +291,7 @@ class Subscriptions:
         async def quietly() -> None:
             try:
                 await work()
-            except (InterlinguaError, RpcError) as error:
+            except (InterlinguaError, jsonrpc.RpcError) as error:
                 log.info("an MCP server is not asked for news of a resource: %s", error)
 
         self._work.start(quietly())
@@ -343,7 +342,7 @@ class McpProxy:
     async def _followed(self, call: McpCall, params: JsonObject) -> Raw:
         """Subscribe or unsubscribe one resource: up to 2025-11-25 each has its own request."""
         if versions.modern(call.client.version):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{call.method} is not of {call.client.version}")
+            raise jsonrpc.RpcError(jsonrpc.METHOD_NOT_FOUND, f"{call.method} is not of {call.client.version}")
         uri = params.get("uri")
         if call.method == UNSUBSCRIBE:
             return await self._subscriptions.unsubscribe(call.session, uri)
@@ -484,7 +483,7 @@ class ProxiedCall:
         if self.call.can_ask:
             return await self.call.ask(method, params)
         if not versions.modern(self.call.client.version):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: the MCP client of the agent cannot be asked")
+            raise jsonrpc.RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: the MCP client of the agent cannot be asked")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         key = f"q{uuid.uuid4().hex[:8]}"
         self._questions[key] = ({"method": method, "params": jsonrpc.unpack(params or forwarded.NOTHING)}, future)

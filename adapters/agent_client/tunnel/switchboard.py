@@ -16,7 +16,6 @@ from adapters.agent_client.tunnel.mcp_messages import CONNECT, MESSAGE, Offered
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Gateway
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 MOST: Final = 1000
 """MCP connections to one client's servers."""
@@ -127,7 +126,7 @@ class Switchboard:
             try:
                 answer = await client.asking(CONNECT, jsonrpc.raw(mcp_messages.connecting(server, meta)))
                 theirs = mcp_messages.unpacked(answer, mcp_messages.Connected).connection_id
-            except RpcError as error:
+            except jsonrpc.RpcError as error:
                 if error.error.code != jsonrpc.METHOD_NOT_FOUND or server.key != "serverId":
                     raise
                 self._stateless.add(client)

@@ -15,7 +15,6 @@ from gateway.access.patterns import fits
 from gateway.contract import governing
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
@@ -49,7 +48,7 @@ async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[
     tool = jsonrpc.unpack(called["name"]) if "name" in called else None
     arguments = jsonrpc.unpack(called["arguments"]) if called.get("arguments") else {}
     if not isinstance(tool, str):
-        raise RpcError(jsonrpc.INVALID_PARAMS, "name: the tool is not named", {"path": "/name"})
+        raise jsonrpc.RpcError(jsonrpc.INVALID_PARAMS, "name: the tool is not named", {"path": "/name"})
     prompted = server.session.prompted
     governed = governing.run_governor_of(prompted) if prompted is not None else None
     if governed is None:
@@ -66,7 +65,7 @@ async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[
 async def _called(governed: governing.RunGovernor, call: str, send: Callable[[], Awaitable[Raw]]) -> Raw:
     try:
         result = await send()
-    except RpcError as error:
+    except jsonrpc.RpcError as error:
         await governed.acted(call, error={"code": error.error.code, "message": error.error.message})
         raise
     except InterlinguaError as error:
@@ -89,7 +88,7 @@ def _allowed(result: Raw, governor: governing.Governor, server: OfferedServer) -
     tools: Any = forwarded.members(result).get("tools")
     listed = jsonrpc.unpack(tools) if tools else []
     if not isinstance(listed, list):
-        raise RpcError(mcp_messages.BROKEN, "the list of tools is none")
+        raise jsonrpc.RpcError(mcp_messages.BROKEN, "the list of tools is none")
     kept = [tool for tool in listed if isinstance(tool, dict) and may_have(str(tool.get("name")))]
     return forwarded.replaced(result, tools=kept)
 

@@ -30,7 +30,6 @@ from adapters.agent_client.tunnel.shim_ends import ShimSocket
 from adapters.agent_client.wire import LOST_SERVERS, JsonObject
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:  # the outbound half is made with the tunnel's
     from adapters.agent_client.outbound.connection import AgentConnection
@@ -128,7 +127,7 @@ class Tunnels:
     async def tell(self, connection: AgentConnection, method: str, params: Raw) -> None:
         """A notification of such an agent. Dropped if there is no such connection."""
         if method == MESSAGE:
-            with contextlib.suppress(RpcError):
+            with contextlib.suppress(jsonrpc.RpcError):
                 await self._end(connection, mcp_messages.read(params).connection_id).tell(params)
 
     async def _connect(self, connection: AgentConnection, params: Raw) -> Raw:

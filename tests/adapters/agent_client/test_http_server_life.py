@@ -15,7 +15,6 @@ from adapters.agent_client.inbound.http_connection import session_stream
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.adapters.agent_client.http_rig import (
-    closed,
     CONNECTION,
     EVENTS,
     INITIALIZE,
@@ -23,6 +22,7 @@ from tests.adapters.agent_client.http_rig import (
     Client,
     RigThreads,
     client,
+    closed,
     dropped,
     rig,
 )

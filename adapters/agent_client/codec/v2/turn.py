@@ -17,7 +17,6 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject, Run, StopReason
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
 
 FAILED: Final = "error"
 """Stop reason of work that failed; `error` beside it is what went wrong, as a JSON-RPC error object. The schema has no
@@ -56,16 +55,16 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
     return [*before, event_forms.marked(end, own) if own else end]
 
 
-def _error_of(error: Any) -> RpcError:
+def _error_of(error: Any) -> jsonrpc.RpcError:
     said = as_object(error)
     code, message = said.get("code"), said.get("message")
     if not isinstance(code, int) or isinstance(code, bool) or code == jsonrpc.REQUEST_CANCELLED:
         code = jsonrpc.INTERNAL_ERROR  # what was cancelled has a stop reason of its own
     message = message if isinstance(message, str) else "the agent failed and did not say how"
-    return RpcError(code, message, said.get("data", jsonrpc.ABSENT))
+    return jsonrpc.RpcError(code, message, said.get("data", jsonrpc.ABSENT))
 
 
-def failure(error: RpcError) -> JsonObject:
+def failure(error: jsonrpc.RpcError) -> JsonObject:
     """The update that says that work has failed."""
     return {**_idle(FAILED), "error": errors.said(error.error)}
 
@@ -100,7 +99,7 @@ def over(
         said: JsonObject = {UPDATE: STATE, "state": IDLE, **result}
         plainly = _idle(result["stopReason"])
         lost = meta_of(result, OURS) if run.losses else None
-    except RpcError as error:
+    except jsonrpc.RpcError as error:
         said = plainly = failure(error)
         lost = {"lost": sorted(run.losses)} if run.losses else None
         if lost is not None:
