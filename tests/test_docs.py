@@ -27,7 +27,6 @@ READMES = [*(ROOT / "adapters").glob("*/README.md"), *(ROOT / "helm").rglob("REA
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *READMES])
 ADAPTERS = registry.scan()
 EVENTS = typing.get_args(e.AnyEvent)
-every_page = pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
 
 
 def maker() -> ModuleType:
@@ -109,12 +108,12 @@ def test_every_metric_has_a_row() -> None:
 # --- what people wrote -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
-def test_every_event_has_a_row_with_its_fields(event: type[e.Event]) -> None:
-    cells = rows(DOCS / "events.md")[event.__struct_config__.tag].split("|")
-    fields = [field for field in event.__struct_fields__ if field != "origin"]
-    assert [field for field in fields if f"`{field}`" not in cells[1]] == []
-    assert all(cell.strip() for cell in cells[2:-1]), "a protocol does not say what becomes of it"
+def test_every_event_has_a_row_with_its_fields() -> None:
+    for event in EVENTS:
+        cells = rows(DOCS / "events.md")[event.__struct_config__.tag].split("|")
+        fields = [field for field in event.__struct_fields__ if field != "origin"]
+        assert [field for field in fields if f"`{field}`" not in cells[1]] == [], event
+        assert all(cell.strip() for cell in cells[2:-1]), f"a protocol does not say what becomes of {event}"
 
 
 def test_every_protocol_has_a_column_in_the_table_of_events() -> None:
@@ -124,9 +123,9 @@ def test_every_protocol_has_a_column_in_the_table_of_events() -> None:
     assert set(rows(DOCS / "events.md")) == {event.__struct_config__.tag for event in EVENTS}
 
 
-@pytest.mark.parametrize("name", [name for name in vars(names) if name.isupper()])
-def test_every_name_in_a_trace_is_documented(name: str) -> None:
-    assert f"`{getattr(names, name)}`" in (DOCS / "telemetry.md").read_text(encoding="utf-8")
+def test_every_name_in_a_trace_is_documented() -> None:
+    text = (DOCS / "telemetry.md").read_text(encoding="utf-8")
+    assert [name for name in vars(names) if name.isupper() and f"`{getattr(names, name)}`" not in text] == []
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=lambda adapter: adapter.name)
@@ -151,11 +150,11 @@ def test_every_loss_of_the_gateways_own_is_documented() -> None:
 # --- links and commands ----------------------------------------------------------------------------------------------
 
 
-@every_page
-def test_every_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    here = [link.partition("#")[0] for link in links if not link.startswith(("http://", "https://"))]
-    assert [link for link in here if link and not (page.parent / link).exists()] == []
+def test_every_link_leads_somewhere() -> None:
+    for page in PAGES:
+        links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        here = [link.partition("#")[0] for link in links if not link.startswith(("http://", "https://"))]
+        assert [link for link in here if link and not (page.parent / link).exists()] == [], page
 
 
 def shell_lines(page: Path) -> Iterator[list[str]]:
@@ -168,11 +167,10 @@ def shell_lines(page: Path) -> Iterator[list[str]]:
         yield re.sub(r"[\[\]]", " ", command).split()
 
 
-@every_page
-def test_every_command_is_one(page: Path) -> None:
+def test_every_command_is_one() -> None:
     commands = app.commands
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    for words in shell_lines(page):
+    for words in (line for page in PAGES for line in shell_lines(page)):
         program = words[0].rpartition("/")[2] if words else ""
         if program == "make":
             assert [word for word in words[1:] if "=" not in word and word not in targets] == [], words
@@ -186,11 +184,10 @@ def test_every_command_is_one(page: Path) -> None:
             assert [word for word in rest if word.startswith("--") and word not in options] == [], words
 
 
-@every_page
-def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
+def test_every_address_is_below_a_protocols_mount() -> None:
     mounts = {adapter.path for adapter in ADAPTERS.values()}
     mounts |= {"/healthz", "/readyz", "/metrics", "/artifacts", "/admin"}
-    for words in shell_lines(page):
+    for words in (line for page in PAGES for line in shell_lines(page)):
         for path in re.findall(r"http://127\.0\.0\.1:8080(/[\w-]+)", " ".join(words)):
             assert path in mounts, words
 
@@ -198,16 +195,16 @@ def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
 # --- stories ---------------------------------------------------------------------------------------------------------
 
 
-@every_page
-def test_every_file_that_is_named_is_there(page: Path) -> None:
+def test_every_file_that_is_named_is_there() -> None:
     rooms = "adapters|bench|deploy|docs|examples|gateway|helm|tests"
-    named = re.findall(rf"`((?:{rooms})/[\w./*-]*)`", page.read_text(encoding="utf-8"))
-    assert [name for name in named if "NAME" not in name and not list(ROOT.glob(name))] == []
+    for page in PAGES:
+        named = re.findall(rf"`((?:{rooms})/[\w./*-]*)`", page.read_text(encoding="utf-8"))
+        assert [name for name in named if "NAME" not in name and not list(ROOT.glob(name))] == [], page
 
 
-@every_page
-def test_every_test_that_is_named_is_there(page: Path) -> None:
-    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+def test_every_test_that_is_named_is_there() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for file, name in set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)):
         assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), name
 
 
