@@ -176,245 +176,209 @@ async def same(call: Call, gateway: Gateway, id: str, unknown: str = UNKNOWN) ->
     assert told[0] == told[1]
 
 
-def test_nothing_can_be_done_with_a_run_of_somebody_else() -> None:
-    async def main() -> None:
-        async with house() as (running, _):
-            for way, call in OF_RUNS.items():
-                ana, bob = scoped(running, ANA), scoped(running, BOB)
-                made = await ana.runs.start(request(agent="asker", protocol=PROTOCOL))
-                await running.runs.wait(made.id, 30)
-                before = await running.runs.get(made.id)
-                await same(call, bob, made.id)
-                assert await running.runs.get(made.id) == before and before.status is RunStatus.INTERRUPTED, way
-                assert await running.files.list(run=made.id) == []
-                await call(ana, made.id)
-
-    run(main())
+async def test_nothing_can_be_done_with_a_run_of_somebody_else() -> None:
+    async with house() as (running, _):
+        for way, call in OF_RUNS.items():
+            ana, bob = scoped(running, ANA), scoped(running, BOB)
+            made = await ana.runs.start(request(agent="asker", protocol=PROTOCOL))
+            await running.runs.wait(made.id, 30)
+            before = await running.runs.get(made.id)
+            await same(call, bob, made.id)
+            assert await running.runs.get(made.id) == before and before.status is RunStatus.INTERRUPTED, way
+            assert await running.files.list(run=made.id) == []
+            await call(ana, made.id)
 
 
-def test_nothing_can_be_done_with_a_thread_of_somebody_else() -> None:
-    async def main() -> None:
-        async with house() as (running, agents):
-            for way, call in OF_THREADS.items():
-                ana, bob = scoped(running, ANA), scoped(running, BOB)
-                made = await ana.threads.create(Thread(id=f"thread-{way}", created_at=0, updated_at=0))
-                agents["echo"].heard.clear()
-                await same(call, bob, made.id)
-                assert await running.threads.get(made.id) == made, way
-                assert await running.runs.count(RunQuery(thread=made.id)) == 0
-                assert await running.files.list(thread=made.id) == [] and agents["echo"].heard == []
-                await call(ana, made.id)
-
-    run(main())
+async def test_nothing_can_be_done_with_a_thread_of_somebody_else() -> None:
+    async with house() as (running, agents):
+        for way, call in OF_THREADS.items():
+            ana, bob = scoped(running, ANA), scoped(running, BOB)
+            made = await ana.threads.create(Thread(id=f"thread-{way}", created_at=0, updated_at=0))
+            agents["echo"].heard.clear()
+            await same(call, bob, made.id)
+            assert await running.threads.get(made.id) == made, way
+            assert await running.runs.count(RunQuery(thread=made.id)) == 0
+            assert await running.files.list(thread=made.id) == [] and agents["echo"].heard == []
+            await call(ana, made.id)
 
 
 @pytest.mark.parametrize("way", OF_AGENTS)
-def test_an_agent_that_a_client_may_not_use_is_not_asked_anything_by_whichever_name(way: str) -> None:
-    async def main() -> None:
-        async with house() as (running, agents):
-            bob, id = scoped(running, BOB), agent_id("secret")
-            for name in ("secret", id, id.upper(), id.replace("-", ""), f"{{{id}}}"):
-                await same(OF_AGENTS[way], bob, name, "nobody")
-            assert agents["secret"].heard == [] and await running.runs.count(RunQuery()) == 0
-            with pytest.raises(NotFound, match="no agent 'secret'; have echo, asker"):
-                await OF_AGENTS[way](bob, "secret")
-            none = scoped(running, Principal(Identity(id="zoe"), agents=()))
-            with pytest.raises(NotFound, match="no agent 'echo'; have none"):
-                await OF_AGENTS[way](none, "echo")
-
-    run(main())
+async def test_an_agent_that_a_client_may_not_use_is_not_asked_anything_by_whichever_name(way: str) -> None:
+    async with house() as (running, agents):
+        bob, id = scoped(running, BOB), agent_id("secret")
+        for name in ("secret", id, id.upper(), id.replace("-", ""), f"{{{id}}}"):
+            await same(OF_AGENTS[way], bob, name, "nobody")
+        assert agents["secret"].heard == [] and await running.runs.count(RunQuery()) == 0
+        with pytest.raises(NotFound, match="no agent 'secret'; have echo, asker"):
+            await OF_AGENTS[way](bob, "secret")
+        none = scoped(running, Principal(Identity(id="zoe"), agents=()))
+        with pytest.raises(NotFound, match="no agent 'echo'; have none"):
+            await OF_AGENTS[way](none, "echo")
 
 
-def test_an_agent_is_there_for_its_clients_by_its_id_as_by_its_name() -> None:
-    async def main() -> None:
-        async with house() as (running, _):
-            bob = scoped(running, BOB)
-            for name in ("echo", agent_id("echo"), agent_id("echo").upper()):
-                assert (await bob.agents.get(name, PROTOCOL)).name == "echo"
-                assert bob.agents.extension(name, PROTOCOL, "governor") is None
-                made = await bob.runs.start(request(agent=name, protocol=PROTOCOL))
-                assert (made.agent, made.request.principal, made.request.tools) == ("echo", "bob", ("re*",))
-            assert bob.agents.names(PROTOCOL) == ["echo", "asker"]
-            assert [agent.name for agent in await bob.agents.list(PROTOCOL)] == ["echo", "asker"]
-            for who, reachable in ((BOB, [True, False, False]), (ANA, [True, True, False])):
-                await running.agents.list(PROTOCOL)
-                there = scoped(running, who)
-                assert [there.agents.reachable(name, PROTOCOL) for name in ("echo", "secret", "nobody")] == reachable
-
-    run(main())
+async def test_an_agent_is_there_for_its_clients_by_its_id_as_by_its_name() -> None:
+    async with house() as (running, _):
+        bob = scoped(running, BOB)
+        for name in ("echo", agent_id("echo"), agent_id("echo").upper()):
+            assert (await bob.agents.get(name, PROTOCOL)).name == "echo"
+            assert bob.agents.extension(name, PROTOCOL, "governor") is None
+            made = await bob.runs.start(request(agent=name, protocol=PROTOCOL))
+            assert (made.agent, made.request.principal, made.request.tools) == ("echo", "bob", ("re*",))
+        assert bob.agents.names(PROTOCOL) == ["echo", "asker"]
+        assert [agent.name for agent in await bob.agents.list(PROTOCOL)] == ["echo", "asker"]
+        for who, reachable in ((BOB, [True, False, False]), (ANA, [True, True, False])):
+            await running.agents.list(PROTOCOL)
+            there = scoped(running, who)
+            assert [there.agents.reachable(name, PROTOCOL) for name in ("echo", "secret", "nobody")] == reachable
 
 
-def test_an_agent_that_was_created_at_another_gateway_is_its_owners_here_too(tmp_path: Path) -> None:
+async def test_an_agent_that_was_created_at_another_gateway_is_its_owners_here_too(tmp_path: Path) -> None:
     tone = {"type": "object", "properties": {"tone": {"type": "string"}}}
     makers = [Scripted(echo, agent=msgspec.structs.replace(AGENT, config_schema=tone)) for _ in range(2)]
 
-    async def main() -> None:
-        file = tmp_path / "s.db"
-        async with (
-            engine((route("maker"), makers[0]), file=file) as here,
-            engine((route("maker"), makers[1]), file=file) as there,
-        ):
-            for way, call in (("agent", OF_AGENTS["agent"]), ("start", OF_AGENTS["start"])):
-                made = await scoped(there, ANA).agents.create("maker", PROTOCOL, {"tone": way})
-                bob = scoped(here, Principal(Identity(id="bob")))
-                await same(call, bob, made.name, "nobody")
-                made = await scoped(there, ANA).agents.create("maker", PROTOCOL, {"tone": way})
-                found = await call(scoped(here, ANA), made.name)
-                assert made.name == (found.name if way == "agent" else found.agent)
-
-    run(main())
+    file = tmp_path / "s.db"
+    async with (
+        engine((route("maker"), makers[0]), file=file) as here,
+        engine((route("maker"), makers[1]), file=file) as there,
+    ):
+        for way, call in (("agent", OF_AGENTS["agent"]), ("start", OF_AGENTS["start"])):
+            made = await scoped(there, ANA).agents.create("maker", PROTOCOL, {"tone": way})
+            bob = scoped(here, Principal(Identity(id="bob")))
+            await same(call, bob, made.name, "nobody")
+            made = await scoped(there, ANA).agents.create("maker", PROTOCOL, {"tone": way})
+            found = await call(scoped(here, ANA), made.name)
+            assert made.name == (found.name if way == "agent" else found.agent)
 
 
-def test_a_run_on_ones_own_thread_is_there_whoever_started_it_and_no_run_of_an_agent_that_is_not() -> None:
-    async def main() -> None:
-        async with house() as (running, _):
-            ana, olga = scoped(running, ANA), scoped(running, OLGA)
-            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            made = await olga.runs.start(request(agent="secret", protocol=PROTOCOL, thread="t1"))
-            alone = await olga.runs.start(request(agent="echo", protocol=PROTOCOL))
-            await running.runs.wait(made.id, 30)
-            await running.runs.wait(alone.id, 30)
-            assert (await ana.runs.get(made.id)).id == made.id
-            assert [each.id for each in await ana.runs.list(RunQuery(thread="t1"))] == [made.id]
-            await same(OF_RUNS["run"], ana, alone.id)
-            narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
-            await same(OF_RUNS["run"], narrow, made.id)
-            assert (
-                await narrow.runs.list(RunQuery(thread="t1")) == []
-                and await narrow.runs.count(RunQuery(thread="t1")) == 0
-            )
-            for id in ("t2", "t3"):
-                agent = "secret" if id == "t2" else "echo"
-                await ana.threads.create(Thread(id=id, created_at=0, updated_at=0, agent=agent))
-            await same(OF_THREADS["thread"], narrow, "t2")
-            assert {each.id for each in await narrow.threads.list(ThreadQuery())} == {"t1", "t3"}
-
-    run(main())
+async def test_a_run_on_ones_own_thread_is_there_whoever_started_it_and_no_run_of_an_agent_that_is_not() -> None:
+    async with house() as (running, _):
+        ana, olga = scoped(running, ANA), scoped(running, OLGA)
+        await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+        made = await olga.runs.start(request(agent="secret", protocol=PROTOCOL, thread="t1"))
+        alone = await olga.runs.start(request(agent="echo", protocol=PROTOCOL))
+        await running.runs.wait(made.id, 30)
+        await running.runs.wait(alone.id, 30)
+        assert (await ana.runs.get(made.id)).id == made.id
+        assert [each.id for each in await ana.runs.list(RunQuery(thread="t1"))] == [made.id]
+        await same(OF_RUNS["run"], ana, alone.id)
+        narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
+        await same(OF_RUNS["run"], narrow, made.id)
+        assert (
+            await narrow.runs.list(RunQuery(thread="t1")) == [] and await narrow.runs.count(RunQuery(thread="t1")) == 0
+        )
+        for id in ("t2", "t3"):
+            agent = "secret" if id == "t2" else "echo"
+            await ana.threads.create(Thread(id=id, created_at=0, updated_at=0, agent=agent))
+        await same(OF_THREADS["thread"], narrow, "t2")
+        assert {each.id for each in await narrow.threads.list(ThreadQuery())} == {"t1", "t3"}
 
 
-def test_a_page_is_filled_with_what_a_client_may_see_however_much_of_it_it_may_not(
+async def test_a_page_is_filled_with_what_a_client_may_see_however_much_of_it_it_may_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.access.scoped_gateway.PAGE", 2)
 
-    async def main() -> None:
-        async with house() as (running, _):
-            for number in range(9):
-                agent = "secret" if number in (1, 2, 3, 6) else "echo"
-                await scoped(running, ANA).threads.create(
-                    Thread(id=f"t{number}", created_at=number, updated_at=number, agent=agent)
-                )
-            narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
-            pages = [await narrow.threads.list(ThreadQuery(limit=3, offset=offset)) for offset in (0, 3, 6)]
-            assert [[thread.id for thread in page] for page in pages] == [["t8", "t7", "t5"], ["t4", "t0"], []]
-            assert await narrow.threads.count(ThreadQuery(limit=3, offset=3)) == 5
-
-    run(main())
-
-
-def test_a_thread_that_is_deleted_shows_its_former_owner_no_run_of_others() -> None:
-    async def main() -> None:
-        async with house() as (running, _):
-            ana, olga = scoped(running, ANA), scoped(running, OLGA)
-            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            made = await olga.runs.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
-            await running.runs.wait(made.id, 30)
-            await ana.threads.delete("t1")
-            await same(OF_RUNS["run"], ana, made.id)
-            assert await ana.runs.list(RunQuery(thread="t1")) == [] and (await olga.runs.get(made.id)).id == made.id
-
-    run(main())
-
-
-def test_a_client_does_with_its_own_what_the_gateway_can() -> None:
-    async def main() -> None:
-        async with house() as (running, agents):
-            ana = scoped(running, ANA)
-            asked = await ana.runs.start(request(agent="asker", protocol=PROTOCOL))
-            cancelled = await ana.runs.cancel(asked.id, reason="enough", wait=True)
-            assert (cancelled.status, cancelled.cancel_reason) == (RunStatus.CANCELLED, "enough")
-            assert await ana.runs.events(asked.id) == await running.runs.events(asked.id) != []
-            await ana.runs.delete(asked.id)
-            with pytest.raises(NotFound):
-                await running.runs.get(asked.id)
-            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            changed = await ana.threads.update("t1", metadata={"a": 1}, attributes={"kind": "x"})
-            assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1}
-            assert changed.attributes == {OWNER: "ana", "kind": "x"}
-            changed = await ana.threads.patch("t1", metadata={"b": 2}, values={"v": 1})
-            assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1, "b": 2}
-            state, states = await ana.threads.state("t1"), await ana.threads.states("t1")
-            assert state == await running.threads.state("t1") and states == await running.threads.states("t1")
-            history = await ana.threads.history("t1")
-            assert history == await running.threads.history("t1") != []
-            params = msgspec.Raw(b'{"x":1}')
-            for thread in (None, "t1"):
-                assert (
-                    bytes(await ana.backchannel.relay("echo", PROTOCOL, "_x/ask", params, thread=thread)) == b'{"x":1}'
-                )
-                await ana.backchannel.forward("echo", PROTOCOL, "_x/tell", params, thread=thread)
-            assert [heard for heard in agents["echo"].heard if heard != "describe"] == ["_x/ask", "_x/tell"] * 2
-            await ana.threads.delete("t1")
-            with pytest.raises(NotFound):
-                await running.threads.get("t1")
-            await ana.backchannel.relay(
-                "echo", PROTOCOL, "_x/ask", params, thread=Thread(id="t2", created_at=0, updated_at=0)
+    async with house() as (running, _):
+        for number in range(9):
+            agent = "secret" if number in (1, 2, 3, 6) else "echo"
+            await scoped(running, ANA).threads.create(
+                Thread(id=f"t{number}", created_at=number, updated_at=number, agent=agent)
             )
-            assert (await running.threads.get("t2")).attributes == {OWNER: "ana"}
-
-    run(main())
-
-
-def test_an_agent_that_does_not_take_the_request_is_refused_with_the_names_of_ones_own() -> None:
-    async def main() -> None:
-        choosy = route("choosy", match={"metadata": {"x": 1}})
-        agents = ((choosy, Talking(echo)), (route("secret"), Talking(echo)))
-        async with engine(*agents) as running:
-            zoe = scoped(running, Principal(Identity(id="zoe"), agents=("choosy",)))
-            await zoe.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            for thread in (None, "t1"):
-                with pytest.raises(NotFound, match=r"^no agent 'choosy'; have choosy$"):
-                    await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, thread=thread))
-            assert await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, metadata={"x": 1}))
-
-            async def gone(*args: Any, **options: Any) -> Any:
-                await running.threads.delete("t1")
-                raise NotFound("no thread t1")
-
-            running.runs.start = gone  # type: ignore[method-assign]
-            with pytest.raises(NotFound, match=r"^no thread t1$"):
-                await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, thread="t1", metadata={"x": 1}))
-
-    run(main())
+        narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
+        pages = [await narrow.threads.list(ThreadQuery(limit=3, offset=offset)) for offset in (0, 3, 6)]
+        assert [[thread.id for thread in page] for page in pages] == [["t8", "t7", "t5"], ["t4", "t0"], []]
+        assert await narrow.threads.count(ThreadQuery(limit=3, offset=3)) == 5
 
 
-def test_a_file_is_there_for_whom_its_run_or_thread_is() -> None:
-    async def main() -> None:
-        async with house() as (running, _):
-            ana, bob, olga = (scoped(running, each) for each in (ANA, BOB, OLGA))
-            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            mine = await ana.runs.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
-            await running.runs.wait(mine.id, 30)
-            for where in ({"run": mine.id}, {"thread": "t1"}, {"run": mine.id, "thread": "t1"}):
-                file = await ana.files.add(uploaded(**where), content())
-                for call in (lambda g, id: g.files.get(id), lambda g, id: read(g.files.open(id))):
-                    await same(call, bob, file.id)
-                for who in (ana, olga):
-                    assert (await who.files.get(file.id)).id == file.id
-                    assert await read(who.files.open(file.id)) == b"secret"
-            with pytest.raises(NotFound):
-                await bob.files.list(run=mine.id, thread="t1")
-            his = await bob.threads.create(Thread(id="t2", created_at=0, updated_at=0))
-            with pytest.raises(NotFound):
-                await bob.files.add(uploaded(run=mine.id, thread=his.id), content())
-            done = await bob.runs.start(request(agent="echo", protocol=PROTOCOL))
-            with pytest.raises(NotFound):
-                await bob.files.add(uploaded(run=done.id, thread="t1"), content())
-
-    run(main())
+async def test_a_thread_that_is_deleted_shows_its_former_owner_no_run_of_others() -> None:
+    async with house() as (running, _):
+        ana, olga = scoped(running, ANA), scoped(running, OLGA)
+        await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+        made = await olga.runs.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
+        await running.runs.wait(made.id, 30)
+        await ana.threads.delete("t1")
+        await same(OF_RUNS["run"], ana, made.id)
+        assert await ana.runs.list(RunQuery(thread="t1")) == [] and (await olga.runs.get(made.id)).id == made.id
 
 
-def test_a_file_that_is_not_read_to_its_end_is_closed() -> None:
+async def test_a_client_does_with_its_own_what_the_gateway_can() -> None:
+    async with house() as (running, agents):
+        ana = scoped(running, ANA)
+        asked = await ana.runs.start(request(agent="asker", protocol=PROTOCOL))
+        cancelled = await ana.runs.cancel(asked.id, reason="enough", wait=True)
+        assert (cancelled.status, cancelled.cancel_reason) == (RunStatus.CANCELLED, "enough")
+        assert await ana.runs.events(asked.id) == await running.runs.events(asked.id) != []
+        await ana.runs.delete(asked.id)
+        with pytest.raises(NotFound):
+            await running.runs.get(asked.id)
+        await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+        changed = await ana.threads.update("t1", metadata={"a": 1}, attributes={"kind": "x"})
+        assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1}
+        assert changed.attributes == {OWNER: "ana", "kind": "x"}
+        changed = await ana.threads.patch("t1", metadata={"b": 2}, values={"v": 1})
+        assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1, "b": 2}
+        state, states = await ana.threads.state("t1"), await ana.threads.states("t1")
+        assert state == await running.threads.state("t1") and states == await running.threads.states("t1")
+        history = await ana.threads.history("t1")
+        assert history == await running.threads.history("t1") != []
+        params = msgspec.Raw(b'{"x":1}')
+        for thread in (None, "t1"):
+            assert bytes(await ana.backchannel.relay("echo", PROTOCOL, "_x/ask", params, thread=thread)) == b'{"x":1}'
+            await ana.backchannel.forward("echo", PROTOCOL, "_x/tell", params, thread=thread)
+        assert [heard for heard in agents["echo"].heard if heard != "describe"] == ["_x/ask", "_x/tell"] * 2
+        await ana.threads.delete("t1")
+        with pytest.raises(NotFound):
+            await running.threads.get("t1")
+        await ana.backchannel.relay(
+            "echo", PROTOCOL, "_x/ask", params, thread=Thread(id="t2", created_at=0, updated_at=0)
+        )
+        assert (await running.threads.get("t2")).attributes == {OWNER: "ana"}
+
+
+async def test_an_agent_that_does_not_take_the_request_is_refused_with_the_names_of_ones_own() -> None:
+    choosy = route("choosy", match={"metadata": {"x": 1}})
+    agents = ((choosy, Talking(echo)), (route("secret"), Talking(echo)))
+    async with engine(*agents) as running:
+        zoe = scoped(running, Principal(Identity(id="zoe"), agents=("choosy",)))
+        await zoe.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+        for thread in (None, "t1"):
+            with pytest.raises(NotFound, match=r"^no agent 'choosy'; have choosy$"):
+                await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, thread=thread))
+        assert await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, metadata={"x": 1}))
+
+        async def gone(*args: Any, **options: Any) -> Any:
+            await running.threads.delete("t1")
+            raise NotFound("no thread t1")
+
+        running.runs.start = gone  # type: ignore[method-assign]
+        with pytest.raises(NotFound, match=r"^no thread t1$"):
+            await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, thread="t1", metadata={"x": 1}))
+
+
+async def test_a_file_is_there_for_whom_its_run_or_thread_is() -> None:
+    async with house() as (running, _):
+        ana, bob, olga = (scoped(running, each) for each in (ANA, BOB, OLGA))
+        await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+        mine = await ana.runs.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
+        await running.runs.wait(mine.id, 30)
+        for where in ({"run": mine.id}, {"thread": "t1"}, {"run": mine.id, "thread": "t1"}):
+            file = await ana.files.add(uploaded(**where), content())
+            for call in (lambda g, id: g.files.get(id), lambda g, id: read(g.files.open(id))):
+                await same(call, bob, file.id)
+            for who in (ana, olga):
+                assert (await who.files.get(file.id)).id == file.id
+                assert await read(who.files.open(file.id)) == b"secret"
+        with pytest.raises(NotFound):
+            await bob.files.list(run=mine.id, thread="t1")
+        his = await bob.threads.create(Thread(id="t2", created_at=0, updated_at=0))
+        with pytest.raises(NotFound):
+            await bob.files.add(uploaded(run=mine.id, thread=his.id), content())
+        done = await bob.runs.start(request(agent="echo", protocol=PROTOCOL))
+        with pytest.raises(NotFound):
+            await bob.files.add(uploaded(run=done.id, thread="t1"), content())
+
+
+async def test_a_file_that_is_not_read_to_its_end_is_closed() -> None:
     closed: list[str] = []
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -424,42 +388,34 @@ def test_a_file_that_is_not_read_to_its_end_is_closed() -> None:
         finally:
             closed.append("file")
 
-    async def main() -> None:
-        async with house() as (running, _):
-            ana = scoped(running, ANA)
-            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
-            file = await ana.files.add(uploaded(thread="t1"), content())
-            running.files.open = lambda artifact_id: chunks()  # type: ignore[method-assign]
-            async with contextlib.aclosing(ana.files.open(file.id)) as reading:  # type: ignore[type-var]
-                assert await anext(reading) == b"one" and not closed
-            assert closed == ["file"]
-
-    run(main())
+    async with house() as (running, _):
+        ana = scoped(running, ANA)
+        await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+        file = await ana.files.add(uploaded(thread="t1"), content())
+        running.files.open = lambda artifact_id: chunks()  # type: ignore[method-assign]
+        async with contextlib.aclosing(ana.files.open(file.id)) as reading:  # type: ignore[type-var]
+            assert await anext(reading) == b"one" and not closed
+        assert closed == ["file"]
 
 
-def test_what_a_client_makes_is_its_own() -> None:
-    async def main() -> None:
-        async with house() as (running, _):
-            ana, olga = scoped(running, ANA), scoped(running, OLGA)
-            forged = Thread(id="t1", created_at=0, updated_at=0, attributes={OWNER: "bob", "kind": "x"})
-            made = await ana.threads.create(forged)
-            assert made.attributes == {OWNER: "ana", "kind": "x"}
-            assert (await ana.threads.create(forged, or_get=True)).id == "t1"
-            with pytest.raises(Conflict):
-                await ana.threads.create(forged)
-            for who, owner in ((ana, "ana"), (olga, "olga")):
-                copy = await who.threads.copy("t1")
-                assert (
-                    copy.attributes[OWNER] == owner and (await running.threads.get(copy.id)).attributes[OWNER] == owner
-                )
-            asked = await ana.runs.start(request(agent="asker", protocol=PROTOCOL, principal="bob", tools=("*", "all")))
-            assert (asked.request.principal, asked.request.tools) == ("ana", ("*",))
-            await running.runs.wait(asked.id, 30)
-            await olga.runs.answer(asked.id, Answer(value={"ok": True}, by=Identity(id="ana")))
-            done = await running.runs.wait(asked.id, 30)
-            assert done is not None and msgspec.json.decode(done.output or b"") == {"message": "olga"}
-
-    run(main())
+async def test_what_a_client_makes_is_its_own() -> None:
+    async with house() as (running, _):
+        ana, olga = scoped(running, ANA), scoped(running, OLGA)
+        forged = Thread(id="t1", created_at=0, updated_at=0, attributes={OWNER: "bob", "kind": "x"})
+        made = await ana.threads.create(forged)
+        assert made.attributes == {OWNER: "ana", "kind": "x"}
+        assert (await ana.threads.create(forged, or_get=True)).id == "t1"
+        with pytest.raises(Conflict):
+            await ana.threads.create(forged)
+        for who, owner in ((ana, "ana"), (olga, "olga")):
+            copy = await who.threads.copy("t1")
+            assert copy.attributes[OWNER] == owner and (await running.threads.get(copy.id)).attributes[OWNER] == owner
+        asked = await ana.runs.start(request(agent="asker", protocol=PROTOCOL, principal="bob", tools=("*", "all")))
+        assert (asked.request.principal, asked.request.tools) == ("ana", ("*",))
+        await running.runs.wait(asked.id, 30)
+        await olga.runs.answer(asked.id, Answer(value={"ok": True}, by=Identity(id="ana")))
+        done = await running.runs.wait(asked.id, 30)
+        assert done is not None and msgspec.json.decode(done.output or b"") == {"message": "olga"}
 
 
 def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_then_that_it_has_expired() -> None:
@@ -555,32 +511,29 @@ class Behind:
         return later if name in ("keep", "kept", "forget") else call
 
 
-def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
-    async def main() -> None:
-        behind = Behind()
-        there = scoped(behind, BOB)  # type: ignore[arg-type]
-        assert (there.process, there.public_url) == ("this one", "http://gateway.test")
-        assert there.agents.created("secret") == "the answer of created"  # type: ignore[comparison-overlap]
-        assert there.agents.routed("secret") == "the answer of routed"  # type: ignore[comparison-overlap]
-        there.agents.hosted_changed("p", ["a"])
-        there.agents.noticed("secret", "words")
-        assert there.requests("p", ["a"], str, mcp=True) == "the answer of requests"  # type: ignore[arg-type,comparison-overlap]
-        there.runs.lost("r1", "words", 2)
-        await there.records.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
-        assert await there.records.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
-        await there.records.forget("p", "n")
-        there.limits.request("p", "bob")
-        assert behind.asked == [
-            ("created", ("secret",), {}),
-            ("routed", ("secret",), {}),
-            ("hosted_changed", ("p", ["a"]), {}),
-            ("noticed", ("secret", "words"), {}),
-            ("requests", ("p", ["a"], str), {"mcp": True}),
-            ("lost", ("r1", "words", 2), {}),
-            ("keep", ("p", "n", {"a": 1}), {"owner": "x", "expires_at": 7.0}),
-            ("kept", ("p",), {}),
-            ("forget", ("p", "n"), {}),
-            ("request", ("p", "bob"), {}),
-        ]
-
-    run(main())
+async def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
+    behind = Behind()
+    there = scoped(behind, BOB)  # type: ignore[arg-type]
+    assert (there.process, there.public_url) == ("this one", "http://gateway.test")
+    assert there.agents.created("secret") == "the answer of created"  # type: ignore[comparison-overlap]
+    assert there.agents.routed("secret") == "the answer of routed"  # type: ignore[comparison-overlap]
+    there.agents.hosted_changed("p", ["a"])
+    there.agents.noticed("secret", "words")
+    assert there.requests("p", ["a"], str, mcp=True) == "the answer of requests"  # type: ignore[arg-type,comparison-overlap]
+    there.runs.lost("r1", "words", 2)
+    await there.records.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
+    assert await there.records.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
+    await there.records.forget("p", "n")
+    there.limits.request("p", "bob")
+    assert behind.asked == [
+        ("created", ("secret",), {}),
+        ("routed", ("secret",), {}),
+        ("hosted_changed", ("p", ["a"]), {}),
+        ("noticed", ("secret", "words"), {}),
+        ("requests", ("p", ["a"], str), {"mcp": True}),
+        ("lost", ("r1", "words", 2), {}),
+        ("keep", ("p", "n", {"a": 1}), {"owner": "x", "expires_at": 7.0}),
+        ("kept", ("p",), {}),
+        ("forget", ("p", "n"), {}),
+        ("request", ("p", "bob"), {}),
+    ]

@@ -64,94 +64,82 @@ def title(text: str, *, kept: bool = False) -> ThreadUpdate:
     return ThreadUpdate(protocol="scripted", kind="title", data={"title": text}, kept=kept)
 
 
-def test_a_thread_s_watcher_hears_of_runs_and_of_updates_between_them() -> None:
-    async def story() -> None:
-        contexts: list[RunContext] = []
+async def test_a_thread_s_watcher_hears_of_runs_and_of_updates_between_them() -> None:
+    contexts: list[RunContext] = []
 
-        async def agent(context: RunContext) -> None:
-            contexts.append(context)
-            context.emit(e.RunFinished())
+    async def agent(context: RunContext) -> None:
+        contexts.append(context)
+        context.emit(e.RunFinished())
 
-        async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.threads.create(THREAD)
-            async with gateway.backchannel.join("t1") as watch:
-                started = await gateway.runs.start(request(thread="t1"))
-                await gateway.runs.wait(started.id, 30)
-                news = await watch.next()
-                assert isinstance(news, Run) and news.id == started.id
-                contexts[0].note(title("after the turn"))
-                assert await watch.next() == ThreadUpdate(
-                    protocol="scripted", kind="title", data={"title": "after the turn"}, after=started.id
-                )
-            await gateway.conversations.settled()
-            thread = await gateway.threads.get("t1")
-            assert [update.data for update in thread.updates] == [{"title": "after the turn"}]
-
-    run(story())
-
-
-def test_an_update_with_half_a_character_is_recorded_without_it() -> None:
-    async def story() -> None:
-        contexts: list[RunContext] = []
-
-        async def agent(context: RunContext) -> None:
-            contexts.append(context)
-            context.emit(e.RunFinished())
-
-        async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.threads.create(THREAD)
+    async with engine((route(), Scripted(agent))) as gateway:
+        await gateway.threads.create(THREAD)
+        async with gateway.backchannel.join("t1") as watch:
             started = await gateway.runs.start(request(thread="t1"))
             await gateway.runs.wait(started.id, 30)
-            contexts[0].note(title("half \ud83d"))
-            await gateway.conversations.settled()
-            assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "half "}]
-
-    run(story())
-
-
-def test_an_update_in_a_turn_is_an_event_of_the_run_in_its_place_and_no_news() -> None:
-    async def story() -> None:
-        async def agent(context: RunContext) -> None:
-            context.emit(e.PartDelta(part="text", delta="a"))
-            context.note(title("new"))
-            context.emit(e.PartDelta(part="text", delta="b"))
-            context.emit(e.RunFinished())
-
-        async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.threads.create(THREAD)
-            async with gateway.backchannel.join("t1") as watch:
-                started = await gateway.runs.start(request(thread="t1"))
-                await gateway.runs.wait(started.id, 30)
-                events = [event for _, event in await gateway.runs.events(started.id)]
-                told = [event for event in events if isinstance(event, e.PartDelta | e.Custom)]
-                assert told[1] == e.Custom(name="scripted", data={"title": "new"})
-                assert len(told) == 3 and isinstance(told[2], e.PartDelta)
-                assert isinstance(await watch.next(), Run)
-                gateway.conversations.watchers.tell("t1", title("later"))
-                news = await watch.next()  # the update of the turn would have come first
-                assert isinstance(news, ThreadUpdate) and news.data == {"title": "later"}
-
-    run(story())
+            news = await watch.next()
+            assert isinstance(news, Run) and news.id == started.id
+            contexts[0].note(title("after the turn"))
+            assert await watch.next() == ThreadUpdate(
+                protocol="scripted", kind="title", data={"title": "after the turn"}, after=started.id
+            )
+        await gateway.conversations.settled()
+        thread = await gateway.threads.get("t1")
+        assert [update.data for update in thread.updates] == [{"title": "after the turn"}]
 
 
-def test_an_update_and_the_run_s_end_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    async def story() -> None:
-        async def agent(context: RunContext) -> None:
-            for number in range(20):
-                context.note(title(str(number)))
-            context.emit(e.RunFinished())
+async def test_an_update_with_half_a_character_is_recorded_without_it() -> None:
+    contexts: list[RunContext] = []
 
-        async with engine((route(), Scripted(agent)), file=tmp_path / "runs.db") as gateway:
-            await gateway.threads.create(THREAD)
+    async def agent(context: RunContext) -> None:
+        contexts.append(context)
+        context.emit(e.RunFinished())
+
+    async with engine((route(), Scripted(agent))) as gateway:
+        await gateway.threads.create(THREAD)
+        started = await gateway.runs.start(request(thread="t1"))
+        await gateway.runs.wait(started.id, 30)
+        contexts[0].note(title("half \ud83d"))
+        await gateway.conversations.settled()
+        assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "half "}]
+
+
+async def test_an_update_in_a_turn_is_an_event_of_the_run_in_its_place_and_no_news() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="a"))
+        context.note(title("new"))
+        context.emit(e.PartDelta(part="text", delta="b"))
+        context.emit(e.RunFinished())
+
+    async with engine((route(), Scripted(agent))) as gateway:
+        await gateway.threads.create(THREAD)
+        async with gateway.backchannel.join("t1") as watch:
             started = await gateway.runs.start(request(thread="t1"))
             await gateway.runs.wait(started.id, 30)
-            await gateway.conversations.settled()
-            thread = await gateway.threads.get("t1")
-            assert thread.status is ThreadStatus.IDLE
-            assert [update.data for update in thread.updates] == [{"title": "19"}]
-            assert thread.checkpoint is not None
+            events = [event for _, event in await gateway.runs.events(started.id)]
+            told = [event for event in events if isinstance(event, e.PartDelta | e.Custom)]
+            assert told[1] == e.Custom(name="scripted", data={"title": "new"})
+            assert len(told) == 3 and isinstance(told[2], e.PartDelta)
+            assert isinstance(await watch.next(), Run)
+            gateway.conversations.watchers.tell("t1", title("later"))
+            news = await watch.next()  # the update of the turn would have come first
+            assert isinstance(news, ThreadUpdate) and news.data == {"title": "later"}
 
-    run(story())
+
+async def test_an_update_and_the_run_s_end_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    async def agent(context: RunContext) -> None:
+        for number in range(20):
+            context.note(title(str(number)))
+        context.emit(e.RunFinished())
+
+    async with engine((route(), Scripted(agent)), file=tmp_path / "runs.db") as gateway:
+        await gateway.threads.create(THREAD)
+        started = await gateway.runs.start(request(thread="t1"))
+        await gateway.runs.wait(started.id, 30)
+        await gateway.conversations.settled()
+        thread = await gateway.threads.get("t1")
+        assert thread.status is ThreadStatus.IDLE
+        assert [update.data for update in thread.updates] == [{"title": "19"}]
+        assert thread.checkpoint is not None
 
 
 def test_only_the_newest_of_a_kind_is_kept_unless_every_one_counts() -> None:
@@ -166,73 +154,60 @@ def test_only_the_newest_of_a_kind_is_kept_unless_every_one_counts() -> None:
     assert [update.data["title"] for update in updates if not update.kept] == ["2"]
 
 
-def test_an_agent_asks_the_client_that_joined_last_and_none_once_all_have_left() -> None:
-    async def story() -> None:
-        answers: list[object] = []
+async def test_an_agent_asks_the_client_that_joined_last_and_none_once_all_have_left() -> None:
+    answers: list[object] = []
 
-        async def agent(context: RunContext) -> None:
-            caller = context.caller
-            answers.append(bytes(await caller.ask("read", msgspec.Raw(b"{}"))) if caller else None)
-            context.emit(e.RunFinished())
+    async def agent(context: RunContext) -> None:
+        caller = context.caller
+        answers.append(bytes(await caller.ask("read", msgspec.Raw(b"{}"))) if caller else None)
+        context.emit(e.RunFinished())
 
-        async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.threads.create(THREAD)
+    async with engine((route(), Scripted(agent))) as gateway:
+        await gateway.threads.create(THREAD)
 
-            async def turn() -> None:
-                started = await gateway.runs.start(request(thread="t1"))
-                await gateway.runs.wait(started.id, 30)
+        async def turn() -> None:
+            started = await gateway.runs.start(request(thread="t1"))
+            await gateway.runs.wait(started.id, 30)
 
-            async with gateway.backchannel.join("t1", Client(b"1")):
-                async with gateway.backchannel.join("t1", Client(b"2")), gateway.backchannel.join("t1"):
-                    await turn()
+        async with gateway.backchannel.join("t1", Client(b"1")):
+            async with gateway.backchannel.join("t1", Client(b"2")), gateway.backchannel.join("t1"):
                 await turn()
             await turn()
-        assert answers == [b"2", b"1", None]
-
-    run(story())
-
-
-def test_what_is_noted_beside_runs_stands_after_the_newest_of_them() -> None:
-    async def story() -> None:
-        relaying = Relaying()
-        async with engine((route(), relaying)) as gateway:
-            await gateway.threads.create(THREAD)
-            ids: list[str | None] = [None]
-            for _ in range(2):
-                await gateway.backchannel.relay("scripted", "scripted", "look", msgspec.Raw(b"{}"), thread="t1")
-                relaying.seen[-1].note(title("beside", kept=True))
-                ids.append((await gateway.runs.start(request(thread="t1"))).id)
-                await gateway.runs.wait(str(ids[-1]), 30)
-            await gateway.conversations.settled()
-            assert [update.after for update in (await gateway.threads.get("t1")).updates] == ids[:2]
-
-    run(story())
+        await turn()
+    assert answers == [b"2", b"1", None]
 
 
-def test_a_request_of_the_protocol_s_own_reaches_an_agent_of_that_protocol_alone() -> None:
-    async def story() -> None:
-        relaying = Relaying()
-        other = route("other")
-        async with engine((route(), relaying), (other, Scripted(echo))) as gateway:
-            await gateway.threads.create(THREAD)
-            client = Client()
-            said = await gateway.backchannel.relay(
-                "scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), caller=client
-            )
-            assert bytes(said) == b'"mode/set"' and relaying.seen[-1].caller is client
-            await gateway.backchannel.forward("scripted", "scripted", "note", msgspec.Raw(b"{}"), thread="t1")
-            await relaying.seen[-1].set_thread({"session": "s1"})
-            assert (await gateway.threads.get("t1")).upstream == {"scripted": {"session": "s1"}}
-            with pytest.raises(Unsupported):
-                await gateway.backchannel.relay("other", "scripted", "mode/set", msgspec.Raw(b"{}"))
-            with pytest.raises(Unsupported):
-                await gateway.backchannel.relay("scripted", "another", "mode/set", msgspec.Raw(b"{}"))
-            with pytest.raises(NotFound):
-                await gateway.backchannel.relay(
-                    "scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), thread="unknown"
-                )
+async def test_what_is_noted_beside_runs_stands_after_the_newest_of_them() -> None:
+    relaying = Relaying()
+    async with engine((route(), relaying)) as gateway:
+        await gateway.threads.create(THREAD)
+        ids: list[str | None] = [None]
+        for _ in range(2):
+            await gateway.backchannel.relay("scripted", "scripted", "look", msgspec.Raw(b"{}"), thread="t1")
+            relaying.seen[-1].note(title("beside", kept=True))
+            ids.append((await gateway.runs.start(request(thread="t1"))).id)
+            await gateway.runs.wait(str(ids[-1]), 30)
+        await gateway.conversations.settled()
+        assert [update.after for update in (await gateway.threads.get("t1")).updates] == ids[:2]
 
-    run(story())
+
+async def test_a_request_of_the_protocol_s_own_reaches_an_agent_of_that_protocol_alone() -> None:
+    relaying = Relaying()
+    other = route("other")
+    async with engine((route(), relaying), (other, Scripted(echo))) as gateway:
+        await gateway.threads.create(THREAD)
+        client = Client()
+        said = await gateway.backchannel.relay("scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), caller=client)
+        assert bytes(said) == b'"mode/set"' and relaying.seen[-1].caller is client
+        await gateway.backchannel.forward("scripted", "scripted", "note", msgspec.Raw(b"{}"), thread="t1")
+        await relaying.seen[-1].set_thread({"session": "s1"})
+        assert (await gateway.threads.get("t1")).upstream == {"scripted": {"session": "s1"}}
+        with pytest.raises(Unsupported):
+            await gateway.backchannel.relay("other", "scripted", "mode/set", msgspec.Raw(b"{}"))
+        with pytest.raises(Unsupported):
+            await gateway.backchannel.relay("scripted", "another", "mode/set", msgspec.Raw(b"{}"))
+        with pytest.raises(NotFound):
+            await gateway.backchannel.relay("scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), thread="unknown")
 
 
 def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_agent_says_of_it() -> None:
@@ -266,51 +241,42 @@ def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_agent_
     run(story())
 
 
-def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:
-    async def story() -> None:
-        async with engine((route(), Scripted(echo))) as gateway:
-            await gateway.threads.create(THREAD)
-            async with gateway.backchannel.join("t1") as watch:
-                started = await gateway.runs.start(request(thread="t1"))
-                await gateway.runs.wait(started.id, 30)
-                for number in range(1500):
-                    gateway.conversations.watchers.tell("t1", title(str(number)))
-                news = [await watch.next() for _ in range(1000)]
-                assert isinstance(news[0], Run)
-                assert isinstance(news[-1], ThreadUpdate) and news[-1].data == {"title": "1499"}
-
-    run(story())
+async def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:
+    async with engine((route(), Scripted(echo))) as gateway:
+        await gateway.threads.create(THREAD)
+        async with gateway.backchannel.join("t1") as watch:
+            started = await gateway.runs.start(request(thread="t1"))
+            await gateway.runs.wait(started.id, 30)
+            for number in range(1500):
+                gateway.conversations.watchers.tell("t1", title(str(number)))
+            news = [await watch.next() for _ in range(1000)]
+            assert isinstance(news[0], Run)
+            assert isinstance(news[-1], ThreadUpdate) and news[-1].data == {"title": "1499"}
 
 
-def test_an_inbound_counts_what_it_could_not_say_on_the_run() -> None:
-    async def story() -> None:
-        async def agent(context: RunContext) -> None:
-            await until(lambda: bool(counted))
-            context.emit(e.RunFinished())
+async def test_an_inbound_counts_what_it_could_not_say_on_the_run() -> None:
+    async def agent(context: RunContext) -> None:
+        await until(lambda: bool(counted))
+        context.emit(e.RunFinished())
 
-        counted: list[bool] = []
-        async with engine((route(), Scripted(agent))) as gateway:
-            started = await gateway.runs.start(request())
-            gateway.runs.lost(started.id, "custom", 2)
-            counted.append(True)
-            ended = await gateway.runs.wait(started.id, 30)
-            assert ended is not None and ended.losses == {"custom": 2}
-            gateway.runs.lost(started.id, "custom")  # too late, and harmless
-
-    run(story())
+    counted: list[bool] = []
+    async with engine((route(), Scripted(agent))) as gateway:
+        started = await gateway.runs.start(request())
+        gateway.runs.lost(started.id, "custom", 2)
+        counted.append(True)
+        ended = await gateway.runs.wait(started.id, 30)
+        assert ended is not None and ended.losses == {"custom": 2}
+        gateway.runs.lost(started.id, "custom")  # too late, and harmless
 
 
-def test_an_agent_of_another_protocol_is_asked_nothing_unless_a_session_is_begun_with_it() -> None:
+async def test_an_agent_of_another_protocol_is_asked_nothing_unless_a_session_is_begun_with_it() -> None:
     class Down(Scripted):
         async def describe(self) -> Agent:
             raise AgentGone("nobody is there")
 
-    async def story() -> None:
-        async with engine((route(), Down(echo))) as gateway:
-            await gateway.threads.create(THREAD)
-            with pytest.raises(Unsupported):
-                await gateway.backchannel.relay("scripted", "another", "make", msgspec.Raw(b"{}"))
-            with pytest.raises(AgentGone):
-                await gateway.backchannel.relay("scripted", "another", "make", msgspec.Raw(b"{}"), thread="t1")
-
-    run(story())
+    async with engine((route(), Down(echo))) as gateway:
+        await gateway.threads.create(THREAD)
+        with pytest.raises(Unsupported):
+            await gateway.backchannel.relay("scripted", "another", "make", msgspec.Raw(b"{}"))
+        with pytest.raises(AgentGone):
+            await gateway.backchannel.relay("scripted", "another", "make", msgspec.Raw(b"{}"), thread="t1")

@@ -123,6 +123,11 @@ class Rig:
         await editor.initialize()
         return editor
 
+    async def opened(self, agent: str | None = "scripted", **how: Any) -> tuple[Editor, str]:
+        """A client that has shaken hands, and its new session."""
+        editor = await self.connect(agent, **how)
+        return editor, await editor.new()
+
     async def runs(self, session: str) -> Sequence[Run]:
         """The runs of a session, newest first."""
         return await self.engine.runs.list(RunQuery(thread=session))

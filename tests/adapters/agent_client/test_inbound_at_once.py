@@ -31,8 +31,7 @@ async def answers(editor: Editor, session: str, *methods: str) -> list[Any]:
 
 async def before(gateway: Rig) -> tuple[str, Editor]:
     """A session with a turn, and a client that has not opened it."""
-    first = await gateway.connect()
-    session = await first.new()
+    first, session = await gateway.opened()
     await first.prompt(session, "one")
     return session, await gateway.connect()
 
@@ -105,8 +104,7 @@ async def test_a_client_that_has_not_opened_a_session_can_cancel_its_turn() -> N
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        first = await gateway.connect()
-        session = await first.new()
+        first, session = await gateway.opened()
         turn = await first.start(session)
         await first.heard("before")
         other = await gateway.connect()
@@ -122,8 +120,7 @@ async def test_a_cancel_while_a_client_is_told_what_was_ends_what_goes_on() -> N
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        first = await gateway.connect()
-        session = await first.new()
+        first, session = await gateway.opened()
         for _ in range(20):
             await first.prompt(session)
         go.clear()
@@ -194,8 +191,7 @@ async def test_options_that_are_set_at_once_are_all_set_whichever_client_sets_th
     values = {"enum": ["low", "high"]}
     schema = {"type": "object", "properties": {"tone": values, "speed": values, "length": values}}
     async with rig(scripted(echo, config_schema=schema)) as gateway:
-        first = await gateway.connect()
-        session = await first.new()
+        first, session = await gateway.opened()
         other = await gateway.connect()
         await other.load(session)
         setting = [

@@ -24,8 +24,7 @@ async def test_a_cancelled_turn_says_so_and_tells_the_agent() -> None:
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         await editor.heard("before")
         await editor.notify("session/cancel", {"sessionId": session})
@@ -41,8 +40,7 @@ async def test_the_request_can_be_cancelled_as_well() -> None:
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session, id="turn")
         await editor.heard("before")
         await editor.notify("$/cancel_request", {"requestId": "turn"})
@@ -54,8 +52,7 @@ async def test_a_cancel_right_behind_the_prompt_is_not_lost() -> None:
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         prompt = {"jsonrpc": "2.0", "id": 50, "method": "session/prompt", "params": said(session, "go")}
         cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}
         future = asyncio.get_running_loop().create_future()
@@ -67,8 +64,7 @@ async def test_a_cancel_right_behind_the_prompt_is_not_lost() -> None:
 
 async def test_a_cancel_after_the_end_changes_nothing() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert await editor.prompt(session) == {"stopReason": "end_turn"}
         await editor.notify("session/cancel", {"sessionId": session})
         assert await editor.prompt(session, "more") == {"stopReason": "end_turn"}
@@ -87,8 +83,7 @@ async def test_an_agent_that_fails_when_it_is_cancelled_was_cancelled() -> None:
     route, agent = scripted(fails)
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         await editor.heard("before")
         await editor.notify("session/cancel", {"sessionId": session})
@@ -101,8 +96,7 @@ async def test_a_cancel_while_the_run_is_being_started_is_the_answer_whatever_co
     route, agent = scripted(held(lambda: never))
     agent.on_cancel = never.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         began, go = asyncio.Event(), asyncio.Event()
         create = gateway.engine.store.create_run
 
@@ -129,8 +123,7 @@ async def test_a_session_that_is_closed_while_its_run_is_being_started_ends_the_
     route, agent = scripted(held(lambda: ended))
     agent.on_cancel = ended.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         create = gateway.engine.store.create_run
 
         async def slowly(*args: Any, **options: Any) -> bool:
@@ -152,8 +145,7 @@ async def test_a_session_that_is_closed_while_its_run_is_being_started_ends_the_
 
 async def test_an_agent_that_does_not_hear_of_it_is_given_up() -> None:
     async with rig(scripted(held(asyncio.Event)), cancel_grace=0.05) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         await editor.heard("before")
         await editor.notify("session/cancel", {"sessionId": session})
@@ -175,8 +167,7 @@ async def test_a_cancel_while_a_question_is_open_closes_it_and_whatever_the_clie
         await context.drain()
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         asked = await editor.next_asked()
         messages = [{"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}]
@@ -196,8 +187,7 @@ async def test_a_cancel_while_a_question_is_open_closes_it_and_whatever_the_clie
 
 async def test_a_cancel_while_the_agent_waits_for_the_next_prompt_as_its_answer_ends_the_run() -> None:
     async with rig(scripted(asking({"type": "string"}))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert await editor.prompt(session) == {"stopReason": "end_turn"}
         run_id = (await gateway.run(session)).id
         await editor.notify("session/cancel", {"sessionId": session})
@@ -216,8 +206,7 @@ async def test_a_cancel_counts_as_long_as_the_prompt_is_not_answered() -> None:
         await context.drain()
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect(limit=1000)
-        session = await editor.new()
+        editor, session = await gateway.opened(limit=1000)
         editor.reads.clear()
         turn = await editor.start(session)
         ended = await gateway.engine.runs.wait((await gateway.run(session)).id)

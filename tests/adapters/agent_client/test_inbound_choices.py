@@ -76,8 +76,7 @@ async def test_a_client_that_knows_no_booleans_is_offered_lists() -> None:
 )
 async def test_an_option_or_a_value_that_there_is_not_is_refused(id: str, value: str, path: str) -> None:
     async with rig(scripted(tells, config_schema=CONFIG)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         params = {"sessionId": session, "configId": id, "value": value}
         error = await editor.refused("session/set_config_option", params)
         assert (error.code, error.data["path"]) == (-32602, path)
@@ -85,8 +84,7 @@ async def test_an_option_or_a_value_that_there_is_not_is_refused(id: str, value:
 
 async def test_what_was_set_is_there_when_the_session_is_loaded() -> None:
     async with rig(scripted(tells, config_schema=CONFIG)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await set_option(editor, session, "tone", "cold")
         again = await gateway.connect()
         result = await again.load(session)
@@ -110,8 +108,7 @@ async def test_other_clients_of_the_session_are_told_what_was_set() -> None:
 
 async def test_an_agent_without_modes_has_none_to_set() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         error = await editor.refused("session/set_mode", {"sessionId": session, "modeId": "code"})
         assert (error.code, error.data["path"]) == (-32602, "/modeId")
 
@@ -157,8 +154,7 @@ async def test_an_agent_with_another_state_than_the_sessions_is_refused_with_the
 
     one, two = (scripted(keeps, name, thread_schema=of(name)) for name in ("one", "two"))
     async with rig(one, two) as gateway:
-        editor = await gateway.connect(None)
-        session = await editor.new()
+        editor, session = await gateway.opened(None)
         await editor.prompt(session)
         await set_option(editor, session, "agent", "two")
         asked = {"sessionId": session, "prompt": [{"type": "text", "text": "hi"}]}
@@ -177,8 +173,7 @@ async def test_where_there_is_one_agent_there_is_nothing_to_choose() -> None:
 
 async def test_the_chosen_agent_is_there_when_the_session_is_loaded_and_only_it_may_have_it() -> None:
     async with rig(scripted(tells, "one"), scripted(tells, "two")) as gateway:
-        editor = await gateway.connect(None)
-        session = await editor.new()
+        editor, session = await gateway.opened(None)
         await set_option(editor, session, "agent", "two")
         again = await gateway.connect(None)
         result = await again.load(session)
@@ -193,8 +188,7 @@ async def test_the_chosen_agent_is_there_when_the_session_is_loaded_and_only_it_
 
 async def test_an_agent_that_there_is_not_cannot_be_chosen() -> None:
     async with rig(scripted(tells, "one"), scripted(tells, "two")) as gateway:
-        editor = await gateway.connect(None)
-        session = await editor.new()
+        editor, session = await gateway.opened(None)
         params = {"sessionId": session, "configId": "agent", "value": "three"}
         error = await editor.refused("session/set_config_option", params)
         assert (error.code, error.data["path"]) == (-32602, "/value")
@@ -204,8 +198,7 @@ async def test_an_agent_that_there_is_not_cannot_be_chosen() -> None:
 async def test_the_agent_cannot_be_changed_in_mid_turn() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go), "one"), scripted(tells, "two")) as gateway:
-        editor = await gateway.connect(None)
-        session = await editor.new()
+        editor, session = await gateway.opened(None)
         turn = await editor.start(session)
         await editor.heard("before")
         params = {"sessionId": session, "configId": "agent", "value": "two"}

@@ -147,8 +147,7 @@ async def test_a_client_that_says_capabilities_is_understood() -> None:
 
 async def test_initialize_may_come_twice() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.initialize()
         assert await editor.prompt(session) == {"stopReason": "end_turn"}
 
@@ -227,8 +226,7 @@ def test_what_cannot_be_stored_is_refused_with_its_place_and_told_in_one_line(
 
     async def main() -> None:
         async with rig(scripted(echo)) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
+            editor, session = await gateway.opened()
             given = {key: session if value == SESSION else value for key, value in params.items()}
             caplog.clear()
             error = await editor.refused(method, given)
@@ -327,8 +325,7 @@ async def test_an_unknown_notification_is_passed_over() -> None:
 )
 async def test_wrong_params_are_refused_with_the_place_of_the_mistake(method: str, params: Any, path: str) -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         error = await editor.refused(method, json.loads(json.dumps(params).replace("SESSION", session)))
         assert error.code == -32602, error.message
         assert error.data["path"] == path, error.message
@@ -423,8 +420,7 @@ async def test_a_client_that_has_said_its_last_is_still_answered() -> None:
 async def test_nothing_is_left_of_a_client_that_has_gone() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.start(session)
         await editor.heard("before")
         editor.pipe.cut()
@@ -453,8 +449,7 @@ def test_a_request_too_many_is_counted_as_the_error_that_it_is_answered_with(mon
     async def main() -> None:
         going = asyncio.Event()
         async with rig(scripted(held(lambda: going))) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
+            editor, session = await gateway.opened()
             before = counted()
             turn = await editor.begin("session/prompt", said(session, "hi"))
             error = await editor.refused("session/list", {})

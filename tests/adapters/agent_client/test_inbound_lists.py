@@ -126,8 +126,7 @@ async def test_closing_a_session_cancels_its_turn(method: str) -> None:
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         await editor.heard("before")
         assert await editor.request(method, {"sessionId": session}) == {}
@@ -139,8 +138,7 @@ async def test_closing_a_session_cancels_its_turn(method: str) -> None:
 
 async def test_a_closed_session_can_be_loaded_again() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, "one")
         await editor.request("session/close", {"sessionId": session})
         await editor.load(session)

@@ -68,8 +68,7 @@ async def test_authenticate_logout_and_extensions_are_passed_on_verbatim() -> No
 async def test_an_extension_that_names_a_session_belongs_to_it() -> None:
     route, agent = native(echo)
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.request("_acme/ping", {"sessionId": session})
         await editor.request("session/set_model", {"sessionId": session, "modelId": "big"})
         assert [(method, thread) for method, _, thread in agent.relayed[1:]] == [
@@ -94,8 +93,7 @@ async def test_the_agents_own_errors_are_passed_on_as_they_are() -> None:
 async def test_notifications_of_extensions_are_passed_on_in_order() -> None:
     route, agent = native(echo)
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.notify("_acme/opened", {"path": "/a"})
         await editor.notify("_acme/closed", {"sessionId": session})
         await editor.prompt(session)
@@ -182,8 +180,7 @@ async def test_updates_between_turns_are_told_as_they_are() -> None:
 async def test_updates_between_turns_are_part_of_what_is_replayed() -> None:
     route, agent = native(echo)
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         commands = update("available_commands_update", availableCommands=[])
         note(agent.beside[0], chunk("welcome "), kept=True)
         await editor.prompt(session, "one")
@@ -207,8 +204,7 @@ async def test_a_loaded_session_says_modes_and_options_as_they_are_now() -> None
 
     agent.answers["session/new"] = start
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         note(agent.beside[0], update("current_mode_update", currentModeId="code"))
         await gateway.engine.conversations.settled()
         answer = await editor.load(session)
@@ -316,8 +312,7 @@ async def test_the_agents_own_list_is_passed_on_and_what_is_known_here_has_its_n
     listed = [{"sessionId": "theirs", "cwd": "/a", "_meta": {"n": 1}}, {"sessionId": "other", "cwd": "/b"}]
     agent.answers["session/list"] = {"sessions": listed, "nextCursor": "more"}
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         answer = await editor.request("session/list", {"cwd": "/a"})
         assert answer == {"sessions": [{**listed[0], "sessionId": session}, listed[1]], "nextCursor": "more"}
         assert agent.relayed[-1] == ("session/list", b'{"cwd":"/a"}', None)
@@ -330,8 +325,7 @@ async def test_the_agents_own_list_is_passed_on_and_what_is_known_here_has_its_n
 async def test_close_is_passed_on_to_an_agent_that_offers_it() -> None:
     route, agent = native(echo)
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.request("session/close", {"sessionId": session})
         assert agent.relayed[-1][0] == "session/close"
         again = await editor.new()
@@ -344,8 +338,7 @@ async def test_a_forked_session_is_known_at_once() -> None:
     route, agent = native(echo)
     agent.answers["session/fork"] = {"sessionId": "fork"}
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         answer = await editor.request("session/fork", {"sessionId": session, **LOAD})
         assert answer == {"sessionId": "fork"}
         assert await editor.prompt("fork", "hi") == {"stopReason": "end_turn"}

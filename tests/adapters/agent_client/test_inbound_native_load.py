@@ -55,8 +55,7 @@ def keeping(script: Script = echo) -> tuple[Route, Native]:
 
 async def prompted(gateway: Rig) -> tuple[Editor, str]:
     """A client, and its session with one turn in it."""
-    editor = await gateway.connect()
-    session = await editor.new()
+    editor, session = await gateway.opened()
     await editor.prompt(session, "hello")
     editor.updates.clear()
     return editor, session
@@ -122,8 +121,7 @@ async def test_while_a_run_is_in_progress_the_record_is_told_and_the_run_goes_on
 
     route, agent = keeping(script)
     async with rig((route, agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         prompt = await editor.start(session)
         await editor.heard("one")
         other = await gateway.connect()

@@ -57,8 +57,7 @@ def both(first: Interrupt, second: Interrupt, *, says: bool = False) -> Script:
 
 async def test_a_choice_is_a_permission_question_after_what_was_said_before_it() -> None:
     async with rig(scripted(asking(COLOURS))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         asked = await editor.next_asked()
         assert asked["method"] == "session/request_permission"
@@ -114,8 +113,7 @@ async def test_a_client_that_dismisses_the_question_cancels_it_and_not_the_turn(
 
 async def test_a_client_that_knows_no_permission_questions_is_asked_in_words() -> None:
     async with rig(scripted(asking(COLOURS))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         await editor.fail(await editor.next_asked(), -32601, "Method not found")
         assert await turn == END_TURN
@@ -154,8 +152,7 @@ async def test_an_answer_from_elsewhere_withdraws_the_question() -> None:
         await context.drain()
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         asked = await editor.next_asked()
         await gateway.engine.runs.answer(await interrupted(gateway, session), Answer(value="red"))
@@ -170,8 +167,7 @@ async def test_an_answer_from_elsewhere_withdraws_the_question() -> None:
 
 async def test_a_question_stays_open_when_its_client_goes_away() -> None:
     async with rig(scripted(asking(COLOURS))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.start(session)
         await editor.next_asked()
         editor.pipe.cut()
@@ -187,8 +183,7 @@ async def test_a_question_stays_open_when_its_client_goes_away() -> None:
 
 async def test_a_form_is_shown_to_a_client_that_declared_forms() -> None:
     async with rig(scripted(asking(FORM))) as gateway:
-        editor = await gateway.connect(capabilities=FORMS)
-        session = await editor.new()
+        editor, session = await gateway.opened(capabilities=FORMS)
         turn = await editor.start(session)
         asked = await editor.next_asked()
         assert asked["method"] == "elicitation/create"
@@ -246,8 +241,7 @@ async def test_a_client_that_declared_no_forms_is_shown_none(capabilities: dict[
 
 async def test_a_question_that_the_client_cannot_show_ends_the_turn_and_the_next_prompt_is_the_answer() -> None:
     async with rig(scripted(asking({"type": "string"}, message="What is your name?"))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert await editor.prompt(session, "go") == END_TURN
         assert editor.text().startswith("Let me see. ")
         assert "What is your name?" in editor.text()
@@ -261,8 +255,7 @@ async def test_a_question_that_the_client_cannot_show_ends_the_turn_and_the_next
 
 async def test_a_prompt_that_is_no_answer_is_asked_again_with_the_reason() -> None:
     async with rig(scripted(asking(DEEP, message="Who is it?"))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert await editor.prompt(session) == END_TURN
         before = editor.text()
         for wrong in ("Ada", '{"who": 7}'):
@@ -279,8 +272,7 @@ async def test_two_questions_in_words_are_asked_one_after_the_other() -> None:
     two = Interrupt(id="two", kind="input", message="Last name?", answer_schema={"type": "string"})
 
     async with rig(scripted(both(one, two))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert await editor.prompt(session) == END_TURN
         assert "First name?" in editor.text() and "Last name?" not in editor.text()
         assert await editor.prompt(session, "Ada") == END_TURN
@@ -295,8 +287,7 @@ async def test_a_question_in_words_waits_for_the_one_that_has_a_form() -> None:
     two = Interrupt(id="two", kind="input", message="Name?", answer_schema={"type": "string"})
 
     async with rig(scripted(both(one, two, says=True))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         asked = await editor.next_asked()
         await editor.heard("Both.")
@@ -310,8 +301,7 @@ async def test_a_question_in_words_waits_for_the_one_that_has_a_form() -> None:
 
 async def test_a_question_in_words_that_another_client_answers_is_answered_here_too() -> None:
     async with rig(scripted(asking({"type": "string"}, message="Name?"))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert await editor.prompt(session) == END_TURN
         run_id = await interrupted(gateway, session)
         await gateway.engine.runs.answer(run_id, Answer(value="Ada"))
@@ -325,8 +315,7 @@ async def test_a_question_in_words_that_another_client_answers_is_answered_here_
 
 async def test_history_has_the_question_and_its_answer() -> None:
     async with rig(scripted(asking({"type": "string"}, message="Name?"))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, "go")
         await editor.prompt(session, "Ada")
         await editor.load(session)
@@ -337,8 +326,7 @@ async def test_history_has_the_question_and_its_answer() -> None:
 
 async def test_a_question_in_words_is_told_again_to_the_client_that_loads_the_session() -> None:
     async with rig(scripted(asking({"type": "string"}, message="Name?"))) as gateway:
-        first = await gateway.connect()
-        session = await first.new()
+        first, session = await gateway.opened()
         await first.prompt(session)
         first.pipe.cut()
         editor = await gateway.connect()

@@ -20,8 +20,7 @@ from tests.support.scripted import echo, held, until
 
 async def test_a_loaded_session_replays_the_conversation_before_it_answers() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, "one")
         await editor.prompt(session, "two")
         again = await gateway.connect()
@@ -40,8 +39,7 @@ async def test_a_loaded_session_replays_the_conversation_before_it_answers() -> 
 def test_a_session_survives_the_gateway(tmp_path: Path) -> None:
     async def first() -> str:
         async with rig(scripted(echo), file=tmp_path / "runs.db") as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
+            editor, session = await gateway.opened()
             await editor.prompt(session, "remember me")
             return session
 
@@ -58,8 +56,7 @@ def test_a_session_survives_the_gateway(tmp_path: Path) -> None:
 
 async def test_a_resumed_session_replays_nothing_and_goes_on() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, "one")
         again = await gateway.connect()
         assert await again.load(session, "session/resume") == {}
@@ -72,8 +69,7 @@ async def test_a_resumed_session_replays_nothing_and_goes_on() -> None:
 async def test_a_turn_in_progress_is_replayed_and_followed_on_another_connection(gone: bool) -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session, "please")
         await editor.heard("before")
         if gone:
@@ -92,8 +88,7 @@ async def test_a_turn_in_progress_is_replayed_and_followed_on_another_connection
 async def test_a_turn_in_progress_is_followed_from_now_on_after_resume() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.start(session, "please")
         await editor.heard("before")
         again = await gateway.connect()
@@ -106,8 +101,7 @@ async def test_a_turn_in_progress_is_followed_from_now_on_after_resume() -> None
 
 async def test_an_open_question_is_asked_again_on_the_connection_that_loads_the_session() -> None:
     async with rig(scripted(asking({"enum": ["red", "blue"]}))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.start(session)
         await editor.next_asked()
         editor.pipe.cut()
@@ -122,8 +116,7 @@ async def test_an_open_question_is_asked_again_on_the_connection_that_loads_the_
 
 async def test_the_question_comes_after_the_answer_of_load() -> None:
     async with rig(scripted(asking({"enum": ["red", "blue"]}))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.start(session)
         await editor.next_asked()
         again = await gateway.connect()
@@ -142,8 +135,7 @@ async def test_a_prompt_may_come_on_a_new_connection_without_loading_the_session
 
 async def test_history_that_the_gateway_has_only_messages_of_is_replayed_too() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, "one")
         copy = await gateway.engine.threads.copy(session)
         await editor.load(copy.id)
@@ -177,8 +169,7 @@ async def test_a_session_of_another_agent_is_not_found() -> None:
 
 async def test_a_session_may_be_loaded_again_where_it_is_open() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, "one")
         await editor.load(session)
         assert editor.text() == "one "
@@ -190,8 +181,7 @@ async def test_a_session_may_be_loaded_again_where_it_is_open() -> None:
 async def test_a_session_is_not_loaded_again_while_its_prompt_is_not_answered() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         turn = await editor.start(session)
         await editor.heard("before")
         error = await editor.refused("session/load", {"sessionId": session, "cwd": "/", "mcpServers": []})
@@ -210,8 +200,7 @@ async def test_loading_can_be_cancelled() -> None:
         await context.drain()
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session)
         again = await gateway.connect(limit=1000)
         again.reads.clear()
@@ -227,8 +216,7 @@ async def test_loading_can_be_cancelled() -> None:
 
 async def test_messages_that_another_protocol_put_into_the_history_are_replayed() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         messages = (
             ChatMessage(role=Role.USER, content="Hi"),
             ChatMessage(role=Role.ASSISTANT, content="Hello"),
@@ -244,8 +232,7 @@ async def test_messages_that_another_protocol_put_into_the_history_are_replayed(
 
 async def test_a_client_that_goes_away_while_its_prompt_is_taken_leaves_no_half_started_run() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         began, go = asyncio.Event(), asyncio.Event()
         create = gateway.engine.store.create_run
 
@@ -270,8 +257,7 @@ async def test_a_client_that_goes_away_while_its_prompt_is_taken_leaves_no_half_
 
 async def test_a_run_that_begins_while_the_session_is_loaded_is_told_once() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        _, session = await gateway.opened()
         listed = gateway.engine.runs.list
 
         async def meanwhile(query: Any) -> Any:

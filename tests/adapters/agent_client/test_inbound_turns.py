@@ -21,8 +21,7 @@ from tests.support.scripted import AGENT, Scripted, echo, held, route, until
 
 async def test_a_prompt_streams_its_text_and_ends_the_turn() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         answer = await editor.prompt(session, "one two three")
         assert answer == {"stopReason": "end_turn"}
         assert editor.text() == "one two three "
@@ -38,8 +37,7 @@ def test_everything_that_was_said_comes_before_the_answer() -> None:
 
     async def main() -> None:
         async with rig(scripted(agent)) as gateway:
-            editor = await gateway.connect()
-            session = await editor.new()
+            editor, session = await gateway.opened()
             future = await editor.start(session)
             future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
             await future
@@ -94,8 +92,7 @@ async def test_an_agent_that_fails_is_an_error_that_says_what_failed() -> None:
         raise AgentFailed("the model is on fire", detail="secret")
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         error = await editor.refused("session/prompt", said(session, "go"))
         assert error.code == -32603
         assert "on fire" in error.message and "secret" not in str(error.data)
@@ -112,8 +109,7 @@ async def test_the_session_goes_on_after_a_failure() -> None:
         await echo(context)
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         assert (await editor.refused("session/prompt", said(session, "go"))).code == -32603
         assert await editor.prompt(session, "again") == {"stopReason": "end_turn"}
 
@@ -121,8 +117,7 @@ async def test_the_session_goes_on_after_a_failure() -> None:
 async def test_a_second_prompt_in_a_busy_session_is_refused_and_the_first_goes_on() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         first = await editor.start(session)
         error = await editor.refused("session/prompt", said(session, "and another thing"))
         assert error.code == -32600 and session in error.message
@@ -134,8 +129,7 @@ async def test_a_second_prompt_in_a_busy_session_is_refused_and_the_first_goes_o
 async def test_a_session_that_is_busy_with_another_clients_run_is_said_to_be_so_in_editors_words() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         asked = RunRequest(agent="scripted", protocol="agent_connect", thread=session, input={"message": "go"})
         other = await gateway.engine.runs.start(asked)
         error = await editor.refused("session/prompt", said(session, "and another thing"))
@@ -176,8 +170,7 @@ async def test_a_prompt_carries_trace_metadata_and_the_request_itself_to_the_run
 
 async def test_links_and_embedded_files_are_part_of_the_text() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         prompt = [
             {"type": "text", "text": "Look at"},
             {"type": "resource_link", "uri": "file:///work/a.py", "name": "a.py"},
@@ -199,8 +192,7 @@ async def test_links_and_embedded_files_are_part_of_the_text() -> None:
 )
 async def test_content_that_the_agent_cannot_take_is_refused_and_named(block: object) -> None:
     async with rig(scripted(echo, capabilities=replace(AGENT.capabilities, files=()))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         prompt = [{"type": "text", "text": "see"}, block]
         error = await editor.refused("session/prompt", {"sessionId": session, "prompt": prompt})
         assert error.code == -32602
@@ -211,8 +203,7 @@ async def test_content_that_the_agent_cannot_take_is_refused_and_named(block: ob
 
 async def test_a_run_that_another_client_starts_on_the_thread_is_told_with_what_was_asked() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         request = RunRequest(
             agent="scripted", protocol="agent_connect", thread=session, input={"message": "from elsewhere"}
         )
@@ -225,8 +216,7 @@ async def test_a_run_that_another_client_starts_on_the_thread_is_told_with_what_
 async def test_runs_that_wait_for_their_turn_are_told_one_after_the_other() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         first = await editor.start(session)
         await editor.heard("before")
         await gateway.engine.runs.start(
@@ -253,8 +243,7 @@ async def test_an_agent_without_a_text_input_takes_json_or_asks_for_the_value() 
     schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 
     async with rig(scripted(agent, input_schema=schema)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.prompt(session, '{"count": 41}')
         assert editor.text() == "42"
         await editor.prompt(session, "forty")
@@ -335,8 +324,7 @@ async def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
         await context.drain()
 
     async with rig(scripted(agent)) as gateway:
-        editor = await gateway.connect(limit=64 * 1024)
-        session = await editor.new()
+        editor, session = await gateway.opened(limit=64 * 1024)
         editor.lenient = True  # the others look at such messages
         editor.reads.clear()
         turn = await editor.start(session)
@@ -356,8 +344,7 @@ async def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
 async def test_a_session_is_not_ended_by_its_client_going_away() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go))) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         await editor.start(session)
         await editor.heard("before")
         await editor.pipe.aclose()
@@ -385,8 +372,7 @@ async def test_an_agent_that_cannot_be_reached_is_an_error_of_session_new() -> N
 async def test_an_editor_is_told_once_that_an_agent_does_not_know_the_earlier_turns() -> None:
     forgetful = AgentCapabilities(streaming=True, tool=True)
     async with rig(scripted(echo, capabilities=forgetful)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         answers = [await editor.prompt(session, word) for word in ("one", "two", "three")]
         told = [one.get("_meta", {}).get("interlingua", {}).get("lost") for one in answers]
         assert told == [None, ["earlier_turns"], None]
@@ -394,8 +380,7 @@ async def test_an_editor_is_told_once_that_an_agent_does_not_know_the_earlier_tu
 
 async def test_a_run_that_cannot_be_told_does_not_end_the_session() -> None:
     async with rig(scripted(echo)) as gateway:
-        editor = await gateway.connect()
-        session = await editor.new()
+        editor, session = await gateway.opened()
         watch, gateway.engine.runs.watch = gateway.engine.runs.watch, _breaks  # type: ignore[method-assign]
         error = await editor.refused("session/prompt", said(session, "one"))
         assert (error.code, error.message) == (-32002, "the store has lost it")

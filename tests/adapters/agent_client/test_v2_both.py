@@ -14,7 +14,7 @@ from gateway.config import Route
 from tests.adapters.agent_client import inbound_rig, outbound_agent
 from tests.adapters.agent_client.editor import Editor, said
 from tests.adapters.agent_client.v2_agent import Agent, rig
-from tests.adapters.agent_client.v2_editor import RUNNING, EditorV2, connect, idle
+from tests.adapters.agent_client.v2_editor import RUNNING, EditorV2, connect, idle, opened
 
 TARGET: dict[str, Any] = {"protocol": "agent_client", "command": ("wire",), "v2": True, "cwd": "/tmp"}
 
@@ -107,8 +107,7 @@ async def test_work_of_the_agents_own_stands_where_it_was_though_a_prompt_waits_
 
 async def test_a_message_that_goes_on_in_the_next_run_is_replayed_with_all_of_it() -> None:
     async with both() as (gateway, out):
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         for number in (1, 2):
             await editor.begin("session/prompt", said(session, "go on"))
             prompt = await out.wire.prompt()
@@ -125,8 +124,7 @@ async def test_a_message_that_goes_on_in_the_next_run_is_replayed_with_all_of_it
 
 async def test_what_it_asks_for_work_of_its_own_comes_after_what_it_said_though_the_run_is_not_over() -> None:
     async with both() as (gateway, out):
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.begin("session/prompt", said(session, "go"))
         prompt = await out.wire.prompt()
         agent = Agent(out.wire)

@@ -15,7 +15,7 @@ from gateway.core.errors import AgentFailed, NotFound
 from gateway.core.types import RunRequest, RunStatus, StopReason
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import native, rig, scripted
-from tests.adapters.agent_client.v2_editor import RUNNING, connect, idle
+from tests.adapters.agent_client.v2_editor import RUNNING, connect, idle, opened
 from tests.support.scripted import AGENT, echo, held
 
 # --- the order ----------------------------------------------------------------------------------------------------
@@ -24,8 +24,7 @@ from tests.support.scripted import AGENT, echo, held
 async def test_a_prompt_is_answered_at_once_and_then_told_from_its_message_to_its_end() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         answer = await editor.request("session/prompt", said(session, "hello"))
         await editor.heard("before")
         go.set()
@@ -44,8 +43,7 @@ async def test_a_prompt_is_answered_at_once_and_then_told_from_its_message_to_it
 
 async def test_the_next_prompt_can_come_as_soon_as_the_session_is_idle() -> None:
     async with rig(scripted(echo), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         for text in ("one", "two", "three"):
             assert await editor.turn(session, text) == idle()
         assert editor.states() == ["running", "idle"] * 3
@@ -85,8 +83,7 @@ async def test_a_prompt_of_a_busy_session_is_refused_and_says_nothing() -> None:
 
 async def test_content_that_the_agent_cannot_take_is_refused_and_never_was_said() -> None:
     async with rig(scripted(echo, capabilities=replace(AGENT.capabilities, files=())), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
         error = await editor.refused("session/prompt", {"sessionId": session, "prompt": [image]})
         assert (error.code, error.data["path"]) == (-32602, "/prompt/0")
@@ -122,8 +119,7 @@ async def test_a_cancelled_turn_ends_idle_after_all_that_the_agent_still_said() 
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.heard("before")
         await editor.notify("session/cancel", {"sessionId": session})
@@ -143,8 +139,7 @@ async def test_a_cancel_before_the_answer_is_not_lost(how: str) -> None:
     route, agent = scripted(held(lambda: go))
     agent.on_cancel = go.set
     async with rig((route, agent), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         params = {"sessionId": session} if how == "session/cancel" else {"requestId": 50}
         prompt = {"jsonrpc": "2.0", "id": 50, "method": "session/prompt", "params": said(session, "go")}
         cancel = {"jsonrpc": "2.0", "method": how, "params": params}
@@ -161,8 +156,7 @@ async def test_a_cancel_before_the_answer_is_not_lost(how: str) -> None:
 async def test_a_request_that_is_answered_cannot_be_cancelled_any_more() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.request("session/prompt", said(session, "go"), id="it")
         await editor.notify("$/cancel_request", {"requestId": "it"})
         await editor.request("session/list", {})
@@ -175,8 +169,7 @@ async def test_a_run_that_cannot_be_told_is_said_to_have_failed_and_the_session_
         raise NotFound("the store has lost it")
 
     async with rig(scripted(echo), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         watch, gateway.engine.runs.watch = gateway.engine.runs.watch, breaks  # type: ignore[method-assign,assignment]
         end = await editor.turn(session, "one")
         assert (end["stopReason"], end["error"]["message"]) == ("error", "the store has lost it")
@@ -228,8 +221,7 @@ async def test_clients_of_both_versions_follow_one_session_each_in_its_own_words
 
 async def test_a_run_of_another_protocol_is_told_with_what_was_asked_and_its_states() -> None:
     async with rig(scripted(echo), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         request = RunRequest(agent="scripted", protocol="test", thread=session, input={"message": "from elsewhere"})
         await gateway.engine.runs.start(request)
         assert await editor.over() == idle()
@@ -247,8 +239,7 @@ async def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
         await context.drain()
 
     async with rig(scripted(floods), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         editor.reads.clear()
         (connection,) = gateway.connections(session)

@@ -12,7 +12,7 @@ from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import YES_NO, asking, native, rig, scripted
-from tests.adapters.agent_client.v2_editor import FORMS, RUNNING, WAITING, EditorV2, connect, idle
+from tests.adapters.agent_client.v2_editor import FORMS, RUNNING, WAITING, EditorV2, connect, idle, opened
 
 CHOICE = {"enum": ["red", "blue"]}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -53,8 +53,7 @@ def outline(editor: EditorV2) -> list[str]:
 
 async def test_a_choice_is_a_permission_request_between_requires_action_and_running() -> None:
     async with rig(scripted(asking(CHOICE)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         asked = await editor.next_asked()
         assert asked["method"] == "session/request_permission"
@@ -69,8 +68,7 @@ async def test_a_choice_is_a_permission_request_between_requires_action_and_runn
 
 async def test_the_permission_of_an_agent_of_version_1_is_asked_with_its_tool_call_as_the_subject() -> None:
     async with rig(native(permits), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         asked = (await editor.next_asked())["params"]
         assert asked["subject"]["type"] == "tool_call"
@@ -93,8 +91,7 @@ async def test_the_permission_of_an_agent_of_version_1_is_asked_with_its_tool_ca
 )
 async def test_an_outcome_that_is_not_understood_is_no_approval(result: Any) -> None:
     async with rig(native(permits), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.answer(await editor.next_asked(), result)
         assert await editor.over() == idle()
@@ -103,8 +100,7 @@ async def test_an_outcome_that_is_not_understood_is_no_approval(result: Any) -> 
 
 async def test_a_form_is_shown_to_a_client_that_declared_forms() -> None:
     async with rig(scripted(asking(FORM)), v2=True) as gateway:
-        editor = await connect(gateway, capabilities=FORMS)
-        session = await editor.new()
+        editor, session = await opened(gateway, capabilities=FORMS)
         await editor.prompt(session)
         asked = await editor.next_asked()
         assert (asked["method"], asked["params"]["mode"]) == ("elicitation/create", "form")
@@ -124,8 +120,7 @@ async def test_several_questions_are_one_wait_that_ends_with_the_last() -> None:
         await context.drain()
 
     async with rig(scripted(asks), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         first, second = await editor.next_asked(1), await editor.next_asked(2)
         await editor.choose(second, second["params"]["options"][0]["optionId"])
@@ -157,8 +152,7 @@ async def test_an_answer_from_a_client_of_the_other_version_withdraws_the_questi
 
 async def test_a_question_that_is_cancelled_with_its_run_does_not_run_again() -> None:
     async with rig(scripted(asking(CHOICE)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.next_asked()
         await editor.notify("session/cancel", {"sessionId": session})
@@ -178,8 +172,7 @@ async def test_an_agent_that_goes_on_after_a_dismissed_question_runs_again() -> 
         await context.drain()
 
     async with rig(scripted(goes_on), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.answer(await editor.next_asked(), {"outcome": {"outcome": "cancelled"}})
         assert await editor.over() == idle()
@@ -213,8 +206,7 @@ async def test_a_question_in_words_leaves_the_session_idle_and_the_next_prompt_i
 
 async def test_a_prompt_that_is_no_answer_is_taken_and_the_question_comes_again() -> None:
     async with rig(scripted(asking({"type": "object", "required": ["a"]}, message="JSON?")), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.turn(session)
         seen = len(editor.updates)
         assert await editor.turn(session, "what?") == idle()
@@ -228,8 +220,7 @@ async def test_a_prompt_that_is_no_answer_is_taken_and_the_question_comes_again(
 
 async def test_a_question_in_words_that_another_protocol_answers_is_answered_here_too() -> None:
     async with rig(scripted(asking(TEXT)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         assert await editor.turn(session) == idle()
         seen = len(editor.updates)
         await gateway.engine.runs.answer((await gateway.run(session)).id, Answer(value="from afar"), "q1")
@@ -243,8 +234,7 @@ async def test_a_question_in_words_that_another_protocol_answers_is_answered_her
 
 async def test_a_question_in_words_can_be_cancelled() -> None:
     async with rig(scripted(asking(TEXT)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         assert await editor.turn(session) == idle()
         seen = len(editor.updates)
         await editor.notify("session/cancel", {"sessionId": session})
@@ -253,8 +243,7 @@ async def test_a_question_in_words_can_be_cancelled() -> None:
 
 async def test_a_client_that_knows_no_permission_requests_is_asked_in_words() -> None:
     async with rig(scripted(asking(CHOICE)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.fail(await editor.next_asked(), -32601)
         assert await editor.over() == idle()

@@ -13,7 +13,7 @@ from gateway.core import events as e
 from gateway.core.types import Interrupt, RunRequest, RunStatus, ThreadUpdate
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import asking, native, rig, scripted
-from tests.adapters.agent_client.v2_editor import RUNNING, START, WAITING, connect, idle
+from tests.adapters.agent_client.v2_editor import RUNNING, START, WAITING, connect, idle, opened
 from tests.support.aio import run
 from tests.support.scripted import Script, echo, held
 
@@ -42,8 +42,7 @@ async def wordy(context: RunContext) -> None:
 
 async def test_a_session_that_is_resumed_from_its_start_is_told_in_whole_messages_before_the_answer() -> None:
     async with rig(scripted(wordy), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.turn(session, "one")
         await editor.turn(session, "two")
         again = await connect(gateway)
@@ -59,8 +58,7 @@ async def test_a_session_that_is_resumed_from_its_start_is_told_in_whole_message
 
 async def test_a_session_that_is_resumed_without_replay_is_told_its_state_alone() -> None:
     async with rig(scripted(echo), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.turn(session, "one")
         for replay in ({}, {"replayFrom": None}):
             again = await connect(gateway)
@@ -72,8 +70,7 @@ async def test_a_session_that_is_resumed_without_replay_is_told_its_state_alone(
 
 async def test_a_place_to_replay_from_that_does_not_exist_is_refused() -> None:
     async with rig(scripted(echo), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         params = {"sessionId": session, "cwd": "/work", "replayFrom": {"type": "_acme_yesterday"}}
         error = await editor.refused("session/resume", params)
         assert (error.code, error.data["path"]) == (-32602, "/replayFrom/type")
@@ -83,8 +80,7 @@ async def test_a_place_to_replay_from_that_does_not_exist_is_refused() -> None:
 async def test_a_run_in_progress_is_running_before_the_answer_and_followed_to_its_end(replay: dict[str, Any]) -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.heard("before")
         again = await connect(gateway)
@@ -102,8 +98,7 @@ async def test_a_run_in_progress_is_running_before_the_answer_and_followed_to_it
 @pytest.mark.parametrize("replay", [{}, {"replayFrom": START}], ids=["resumed", "replayed"])
 async def test_a_run_that_waits_is_waiting_before_the_answer_and_asks_again_after_it(replay: dict[str, Any]) -> None:
     async with rig(scripted(asking(CHOICE)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session)
         await editor.next_asked()
         again = await connect(gateway)
@@ -119,8 +114,7 @@ async def test_a_run_that_waits_is_waiting_before_the_answer_and_asks_again_afte
 async def test_a_session_may_be_resumed_again_where_it_is_open_while_it_works() -> None:
     go = asyncio.Event()
     async with rig(scripted(held(lambda: go)), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.prompt(session, "hi")
         await editor.heard("before")
         await editor.load(session)
@@ -133,8 +127,7 @@ async def test_a_session_may_be_resumed_again_where_it_is_open_while_it_works() 
 
 async def test_a_prompt_may_come_on_a_connection_that_has_not_resumed_the_session() -> None:
     async with rig(scripted(echo), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.turn(session)
         again = await connect(gateway)
         assert await again.turn(session, "more") == idle()
@@ -161,8 +154,7 @@ def test_a_run_that_survives_the_gateway_goes_on_being_told(tmp_path: Path, repl
 
     async def first() -> str:
         async with rig(agent(starts, starts), file=tmp_path / "runs.db", v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
+            editor, session = await opened(gateway)
             await editor.prompt(session, "remember")
             await editor.heard("before")
             return session
@@ -193,8 +185,7 @@ def test_a_run_that_survives_the_gateway_goes_on_being_told(tmp_path: Path, repl
 def test_a_run_that_did_not_survive_the_gateway_has_failed(tmp_path: Path) -> None:
     async def first() -> str:
         async with rig(scripted(held(asyncio.Event)), file=tmp_path / "runs.db", v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
+            editor, session = await opened(gateway)
             await editor.prompt(session)
             await editor.heard("before")
             return session
@@ -244,8 +235,7 @@ async def test_closing_a_session_tells_how_its_work_ended_before_it_is_answered(
     route, agent = scripted(verbose)
     agent.on_cancel = go.set
     async with rig((route, agent), v2=True) as gateway:
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         if own:
             await editor.prompt(session)
         else:
@@ -320,8 +310,7 @@ def test_a_run_that_waits_is_found_waiting_after_the_gateway_has_come_back(tmp_p
 
     async def first() -> str:
         async with rig(agent(asks), file=tmp_path / "runs.db", v2=True) as gateway:
-            editor = await connect(gateway)
-            session = await editor.new()
+            editor, session = await opened(gateway)
             await editor.prompt(session)
             await editor.next_asked()
             return session

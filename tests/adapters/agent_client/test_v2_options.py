@@ -7,7 +7,7 @@ from typing import Any
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.test_v2_both import both
 from tests.adapters.agent_client.v2_agent import Agent
-from tests.adapters.agent_client.v2_editor import connect, idle
+from tests.adapters.agent_client.v2_editor import connect, idle, opened
 
 ASK = {"value": "ask", "name": "Ask"}
 DO = {"value": "do", "name": "Do"}
@@ -91,8 +91,7 @@ async def test_a_client_of_version_1_is_told_in_every_answer_and_update_that_an_
 async def test_updates_of_options_are_verbatim_for_a_client_of_version_2_and_remembered_for_the_next() -> None:
     async with both() as (gateway, out):
         out.handlers["session/new"] = lambda _: {"sessionId": "s1", "configOptions": options(0.1)}
-        editor = await connect(gateway)
-        session = await editor.new()
+        editor, session = await opened(gateway)
         await editor.begin("session/prompt", said(session, "go"))
         prompt = await out.wire.prompt()
         agent = Agent(out.wire)

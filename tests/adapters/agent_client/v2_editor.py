@@ -153,6 +153,12 @@ async def connect(
     return editor
 
 
+async def opened(gateway: Rig, agent: str | None = "scripted", **how: Any) -> tuple[EditorV2, str]:
+    """A client that has agreed on version 2, and its new session."""
+    editor = await connect(gateway, agent, **how)
+    return editor, await editor.new()
+
+
 async def raw(
     gateway: Rig,
     agent: str | None = "scripted",

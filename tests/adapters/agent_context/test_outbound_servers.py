@@ -16,7 +16,6 @@ from gateway.core.types import Answer, JsonObject, RunStatus
 from tests.adapters.agent_context.outbound_house import PATIENCE, House, house, output
 from tests.adapters.agent_context.outbound_rig import running
 from tests.support.agent_context import agents_command
-from tests.support.aio import run
 from tests.support.processes import Process
 
 HERE = ("stdio", "mcp", "ws")
@@ -34,16 +33,13 @@ def there(agent_context_server: Process) -> Mapping[str, JsonObject]:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_agents_on_a_server_are_run_with_all_they_say(there: Mapping[str, JsonObject], name: str) -> None:
-    async def story() -> None:
-        async with house(**there[name]) as it:
-            await streams(it)
-            await is_answered_later(it)
-            await fails(it)
-            await asks(it)
-            await is_cancelled(it)
-
-    run(story())
+async def test_agents_on_a_server_are_run_with_all_they_say(there: Mapping[str, JsonObject], name: str) -> None:
+    async with house(**there[name]) as it:
+        await streams(it)
+        await is_answered_later(it)
+        await fails(it)
+        await asks(it)
+        await is_cancelled(it)
 
 
 async def streams(it: House) -> None:
@@ -86,20 +82,17 @@ async def is_cancelled(it: House) -> None:
 
 
 @pytest.mark.parametrize("name", ["mcp", "ws"])
-def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
+async def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
     there: Mapping[str, JsonObject], name: str
 ) -> None:
-    async def story() -> None:
-        link = PoolLink.to_endpoint({"url": there[name]["url"]}, allow=["127.0.0.0/8"])
-        refused = PoolLink.to_endpoint({"url": there[name]["url"], "transport": "auto"})
-        try:
-            context = running("hello")
-            await AgentContextRuns(link, "echo", "auto").run(context)
-            assert context.output == {"message": "hello "}
-            with pytest.raises(Denied, match="internal address"):
-                await AgentContextRuns(refused, "echo", "auto").run(running("hello"))
-        finally:
-            await link.aclose()
-            await refused.aclose()
-
-    run(story())
+    link = PoolLink.to_endpoint({"url": there[name]["url"]}, allow=["127.0.0.0/8"])
+    refused = PoolLink.to_endpoint({"url": there[name]["url"], "transport": "auto"})
+    try:
+        context = running("hello")
+        await AgentContextRuns(link, "echo", "auto").run(context)
+        assert context.output == {"message": "hello "}
+        with pytest.raises(Denied, match="internal address"):
+            await AgentContextRuns(refused, "echo", "auto").run(running("hello"))
+    finally:
+        await link.aclose()
+        await refused.aclose()
