@@ -259,12 +259,7 @@ async def test_runs_are_filtered_and_paged_newest_first() -> None:
         assert await listed(offset="9" * 19) == []
         (one_,) = (await at.get("/runs", limit=1))["runs"]
         assert (one_["agent"], one_["protocol"], one_["principal"]) == ("scripted", "test", "p2")
-        assert (one_["stop_reason"], one_["failure"], one_["waits"], one_["status"]) == (
-            "end_turn",
-            None,
-            0,
-            "success",
-        )
+        assert (one_["stop_reason"], one_["failure"], one_["waits"], one_["status"]) == ("end_turn", None, 0, "success")
         assert (await at.get(""))["runs"] | {"success": 3} == (await at.get(""))["runs"]
 
 
@@ -450,10 +445,7 @@ async def test_targets_are_told_with_which_of_them_get_runs_also_for_the_agents_
             assert waits[:2] == [0, 0] and 0 < waits[2] == round(waits[2], 1)
             assert told[1].pop("reason") != ""
             unlike = [each.pop("unlike") for each in told]
-            assert (unlike, [each["state"] for each in told]) == (
-                [False, True, False],
-                ["closed", "closed", "open"],
-            )
+            assert (unlike, [each["state"] for each in told]) == ([False, True, False], ["closed", "closed", "open"])
             assert [each["weight"] for each in told] == [3.0, 1.0, 0.5]
             assert [each["target"] for each in told] == ["http://one", "http://two", "http://three"]
             assert (told[0]["reason"], told[2]["reason"]) == ("", "no connection could be made")

@@ -96,16 +96,7 @@ async def test_the_mcp_sdks_clients_are_who_their_token_is_and_see_their_own_age
         first = await there.mcp(ANA)
         handle = (await first.ask("agents/run", name="asker", input={"message": "x"}))["data"]["resume"]
         again = ["--meta", json.dumps({"interlingua/resume": handle}), "--run", 'asker {"ok": true}']
-        steps = [
-            "--do",
-            "list",
-            "--do",
-            "tools",
-            "--tool",
-            'echo {"message": "x"}',
-            "--run",
-            'held {"message": "x"}',
-        ]
+        steps = ["--do", "list", "--do", "tools", "--tool", 'echo {"message": "x"}', "--run", 'held {"message": "x"}']
         header = [f"Authorization: Bearer {each}" for each in (BOB, "stolen-token", token(seconds=-60), OLGA)]
         talks = [
             {"url": f"{url}/mcp", "steps": ["--header", header[0], *steps, *again]},

@@ -269,13 +269,7 @@ async def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_
         body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
         views = [people.sees for people in there.people]
         visible = VisibleAgents([*views, there.inbound["agent_client"].sees], Monitors(), HostNames(()))
-        for shown, theirs in (
-            (ANA, {ANA}),
-            (CARL, {CARL}),
-            (OLGA, {ANA, CARL, OLGA}),
-            (BOB, set()),
-            (token(), set()),
-        ):
+        for shown, theirs in ((ANA, {ANA}), (CARL, {CARL}), (OLGA, {ANA, CARL, OLGA}), (BOB, set()), (token(), set())):
             seen = {each for each, name in made.items() if name in await names(there, shown)}
             assert seen == theirs
             for each, name in made.items():

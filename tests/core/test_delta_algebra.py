@@ -10,16 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.delta import (
-    ABSENT,
-    NO_COMPOSE,
-    NO_DIFF,
-    DeltaError,
-    combine,
-    compose,
-    diff,
-    same,
-)
+from gateway.core.delta import ABSENT, NO_COMPOSE, NO_DIFF, DeltaError, combine, compose, diff, same
 from gateway.core.errors import AgentBroken
 from tests.core.json_values import FLOATS, HALVED, INTEGERS, deltas_for, json_values, weight
 

@@ -14,18 +14,7 @@ from gateway.core.errors import Invalid
 from tests.core.json_values import json_values
 
 # RFC 6901, section 5.
-DOCUMENT = {
-    "foo": ["bar", "baz"],
-    "": 0,
-    "a/b": 1,
-    "c%d": 2,
-    "e^f": 3,
-    "g|h": 4,
-    "i\\j": 5,
-    'k"l': 6,
-    " ": 7,
-    "m~n": 8,
-}
+DOCUMENT = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, 'k"l': 6, " ": 7, "m~n": 8}
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 def document(seed: dict[str, int]) -> Any:
-    return {
-        "a": TEXT[: seed["a"]],
-        "items": [*(["x"] * seed["items"]), {"b": TEXT[: seed["b"]]}],
-        "n": seed["n"],
-    }
+    return {"a": TEXT[: seed["a"]], "items": [*(["x"] * seed["items"]), {"b": TEXT[: seed["b"]]}], "n": seed["n"]}
 
 
 def grown_texts(before: Any, after: Any) -> set[str] | None:

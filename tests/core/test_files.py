@@ -61,12 +61,7 @@ STRING = {"type": "string"}
         ({"images": {"type": "array", "items": STRING}}, [BASE64]),
         ({"url": STRING}, LINK),
         (
-            {
-                "parts": {
-                    "type": "array",
-                    "items": {"properties": {"content_type": {}, "content": {}}},
-                }
-            },
+            {"parts": {"type": "array", "items": {"properties": {"content_type": {}, "content": {}}}}},
             [{"content_type": "image/png", "content": BASE64}],
         ),
     ],
@@ -124,10 +119,7 @@ def test_a_message_whose_content_may_be_blocks_keeps_its_text() -> None:
         "messages": [
             {
                 "role": "user",
-                "content": [
-                    {"type": "text", "text": "what"},
-                    {"type": "image_url", "image_url": {"url": DATA_URL}},
-                ],
+                "content": [{"type": "text", "text": "what"}, {"type": "image_url", "image_url": {"url": DATA_URL}}],
             }
         ]
     }

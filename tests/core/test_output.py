@@ -141,10 +141,7 @@ def test_a_conversation_as_output_gets_one_message_that_grows() -> None:
         "properties": {
             "messages": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"role": {"type": "string"}, "content": {"type": "string"}},
-                },
+                "items": {"type": "object", "properties": {"role": {"type": "string"}, "content": {"type": "string"}}},
             }
         },
     }

@@ -78,10 +78,7 @@ def test_a_part_that_speaks_after_its_end_is_a_new_part_and_stays_it() -> None:
     opener = Opener()
     opener.feed([e.PartDelta(part="t", delta="a"), e.PartEnded(part="t")])
     again = opener.feed([e.PartDelta(part="t", delta="b")])
-    assert again == [
-        e.PartStarted(part="t#2", message="message", kind="text"),
-        e.PartDelta(part="t#2", delta="b"),
-    ]
+    assert again == [e.PartStarted(part="t#2", message="message", kind="text"), e.PartDelta(part="t#2", delta="b")]
     assert opener.feed([e.PartDelta(part="t", delta="c")]) == [e.PartDelta(part="t#2", delta="c")]
     assert opener.feed([e.PartEnded(part="t")]) == [e.PartEnded(part="t#2")]
 
@@ -107,12 +104,7 @@ def test_what_is_open_is_closed_before_the_end() -> None:
 
 def test_ending_a_message_ends_its_parts_and_no_others() -> None:
     opener = Opener()
-    opener.feed(
-        [
-            e.PartStarted(part="a", message="one"),
-            e.PartStarted(part="b", message="two"),
-        ]
-    )
+    opener.feed([e.PartStarted(part="a", message="one"), e.PartStarted(part="b", message="two")])
     assert opener.feed([e.MessageEnded(message="one")]) == [e.PartEnded(part="a"), e.MessageEnded(message="one")]
 
 

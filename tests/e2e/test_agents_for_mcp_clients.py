@@ -90,10 +90,7 @@ def bee() -> Iterator[Process]:
 
 @pytest.fixture(scope="module")
 def gateway(
-    bee: Process,
-    agent_protocol_server: Process,
-    agent_connect_agent: Process,
-    tmp_path_factory: pytest.TempPathFactory,
+    bee: Process, agent_protocol_server: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
     text = ROUTES.format(
         agent_protocol=agent_protocol_server.url,

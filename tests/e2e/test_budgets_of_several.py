@@ -85,10 +85,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         names = ("one",) if args else ("one", "two")
         for name in names:
             (tmp_path / name).mkdir()
-        yield Site(
-            folder,
-            [stack.enter_context(Gateway(table, tmp_path / name, args=args)) for name in names],
-        )
+        yield Site(folder, [stack.enter_context(Gateway(table, tmp_path / name, args=args)) for name in names])
 
 
 def test_all_together_allow_what_the_budget_says_and_one_that_was_killed_begins_with_what_is_left(site: Site) -> None:

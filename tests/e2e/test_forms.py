@@ -120,8 +120,7 @@ def test_a_gateway_that_is_killed_while_it_asks_keeps_the_question_and_calls_onc
     gateway.kill9()
     gateway.restart()
     (reached,) = agent_connect_conversations(
-        f"{gateway.url}/agent-connect",
-        ["reach", "--run-id", words["run"]["run_id"], "--answer", json.dumps(ANSWER)],
+        f"{gateway.url}/agent-connect", ["reach", "--run-id", words["run"]["run_id"], "--answer", json.dumps(ANSWER)]
     )
     assert SUN in json.dumps(reached)
     gateway.kill9()

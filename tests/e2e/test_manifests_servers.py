@@ -32,8 +32,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     server = {"kind": "binary", "path": program, "args": args, "env": {"COLOUR": "blue"}}
     write(folder / "mcp" / "toolbox.MCP.md", {**MCP, "server": server})
     manifest(
-        folder / "tooled",
-        {"mcp_servers": [{"name": "toolbox", "transport": "stdio", "ref": "mcp/toolbox.MCP.md"}]},
+        folder / "tooled", {"mcp_servers": [{"name": "toolbox", "transport": "stdio", "ref": "mcp/toolbox.MCP.md"}]}
     )
     manifest(folder / "lent", {"capabilities": {"client": {"fs": {"readTextFile": True}}}})
     (folder / "x").write_text("FILE BODY")

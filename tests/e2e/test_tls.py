@@ -83,16 +83,8 @@ def gateway(
             "tasks": {"protocol": "agent_protocol", "url": f"https://127.0.0.1:{ours['tasks']}"},
             "runs": {"protocol": "agent_connect", "url": f"https://127.0.0.1:{ours['runs']}", "agent": "echo"},
             "stranger": {"protocol": "agent_connect", "url": f"https://127.0.0.1:{theirs['runs']}", "agent": "echo"},
-            "sockets": {
-                "protocol": "agent_client",
-                "url": f"wss://127.0.0.1:{ours['editor']}/acp",
-                "cwd": str(folder),
-            },
-            "posts": {
-                "protocol": "agent_client",
-                "url": f"https://127.0.0.1:{ours['editor']}/acp",
-                "cwd": str(folder),
-            },
+            "sockets": {"protocol": "agent_client", "url": f"wss://127.0.0.1:{ours['editor']}/acp", "cwd": str(folder)},
+            "posts": {"protocol": "agent_client", "url": f"https://127.0.0.1:{ours['editor']}/acp", "cwd": str(folder)},
         }
         routes = [
             {"name": name, "target": target, "text": {"input": "/message", "output": "/message"}}

@@ -20,10 +20,7 @@ OPTIONS = [
     {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
     {"optionId": "no", "name": "No", "kind": "reject_once"},
 ]
-MODES = {
-    "currentModeId": "ask",
-    "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}],
-}
+MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
 CONFIG = [
     {
         "id": "model",

@@ -114,10 +114,7 @@ OVER_NETWORK: dict[str, tuple[Protocol, Way]] = {
     "agent_client v2 WebSocket": (V2, lambda url: doors.WebSocketDoor(f"{url}/agent-client/every")),
     "agent_client v2 WebSocket, foreign": (V2, lambda url: doors.WebSocketDoor(f"{url}/agent-client/asker")),
     "agent_client v2 Streamable HTTP": (V2, lambda url: doors.AgentClientHttpDoor(f"{url}/agent-client/every")),
-    "agent_communication WebSocket": (
-        COMMUNICATION,
-        lambda url: doors.WebSocketDoor(f"{url}/agent-communication/ws"),
-    ),
+    "agent_communication WebSocket": (COMMUNICATION, lambda url: doors.WebSocketDoor(f"{url}/agent-communication/ws")),
     "agent_communication Streamable HTTP": (
         COMMUNICATION,
         lambda url: doors.McpHttpDoor(f"{url}/agent-communication/mcp"),

@@ -47,14 +47,7 @@ def posture(*levels: Level) -> Governance:
 def operator(autonomy: str = "autonomous", *tools: ToolGrant) -> Operator:
     memory = OperatorMemory(kind="none", share_with=(), uri=None)
     return Operator(
-        page=PAGE,
-        id="coder",
-        tools=tools,
-        skills=(),
-        memory=memory,
-        policies=(),
-        audit_log=None,
-        autonomy=autonomy,
+        page=PAGE, id="coder", tools=tools, skills=(), memory=memory, policies=(), audit_log=None, autonomy=autonomy
     )
 
 

@@ -253,10 +253,7 @@ def test_an_operator_who_says_nothing_keeps_a_thread_and_is_supervised(tmp_path:
     ("keys", "told_of"),
     [
         (
-            {
-                "governance": {"audit_log": "audit:x", "autonomy": "gated"},
-                "participation": {"mode": "proactive"},
-            },
+            {"governance": {"audit_log": "audit:x", "autonomy": "gated"}, "participation": {"mode": "proactive"}},
             "participation.mode: should be one of mention-only, silent, not 'proactive'",
         ),
         ({"runtime": {"kind": "agent-cli"}}, "runtime.ref: required"),

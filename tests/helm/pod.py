@@ -114,9 +114,7 @@ class Pod:
     def command(self, container: Mapping[str, Any]) -> AbstractContextManager[Process]:
         """Another container of the gateway's image, as one of this pod or beside it: its command at this gateway."""
         return start(
-            [*PROGRAM, *map(self.here, container["args"])],
-            {**environment(), **self.variables(container)},
-            cwd=ROOT,
+            [*PROGRAM, *map(self.here, container["args"])], {**environment(), **self.variables(container)}, cwd=ROOT
         )
 
     def written(self) -> Sequence[Path]:

@@ -209,8 +209,7 @@ def test_a_plain_value_is_the_one_field_of_its_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "result",
-    [{"action": "cancel"}, {"action": "decline"}, {}, None, "accept", {"action": "accept "}, {"action": True}],
+    "result", [{"action": "cancel"}, {"action": "decline"}, {}, None, "accept", {"action": "accept "}, {"action": True}]
 )
 def test_nothing_but_accept_is_an_answer(result: Any) -> None:
     answer = elicitation_answer(asks({"type": "boolean"}), result)

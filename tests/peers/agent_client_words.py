@@ -8,12 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from acp import RequestError
-from acp.schema import (
-    ElicitationFormSessionMode,
-    PermissionOption,
-    SessionNotification,
-    ToolCallUpdate,
-)
+from acp.schema import ElicitationFormSessionMode, PermissionOption, SessionNotification, ToolCallUpdate
 
 OPTIONS = [
     PermissionOption(option_id="ok", name="Allow", kind="allow_once"),

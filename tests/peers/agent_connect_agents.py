@@ -22,11 +22,7 @@ from agent_connect_runs import Document, Failure, Run, Work
 
 PACE_SECONDS = 0.005
 
-MESSAGE: Document = {
-    "type": "object",
-    "properties": {"message": {"type": "string"}},
-    "required": ["message"],
-}
+MESSAGE: Document = {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]}
 SECTION = {
     "type": "object",
     "properties": {"heading": {"type": "string"}, "text": {"type": "string"}},
@@ -41,14 +37,8 @@ DOCUMENT: Document = {
     },
     "required": ["message", "title", "sections"],
 }
-CONFIG: Document = {
-    "type": "object",
-    "properties": {"pace": {"type": "number", "minimum": 0}},
-}
-STATE: Document = {
-    "type": "object",
-    "properties": {"turns": {"type": "integer"}, "last": {"type": "string"}},
-}
+CONFIG: Document = {"type": "object", "properties": {"pace": {"type": "number", "minimum": 0}}}
+STATE: Document = {"type": "object", "properties": {"turns": {"type": "integer"}, "last": {"type": "string"}}}
 CHAT_STATE: Document = {
     "type": "object",
     "properties": {
@@ -67,11 +57,7 @@ CHAT_STATE: Document = {
         }
     },
 }
-PROGRESS: Document = {
-    "type": "object",
-    "properties": {"words": {"type": "integer"}},
-    "required": ["words"],
-}
+PROGRESS: Document = {"type": "object", "properties": {"words": {"type": "integer"}}, "required": ["words"]}
 APPROVAL: Document = {
     "interrupt_type": "approval",
     "interrupt_payload": {

@@ -32,19 +32,7 @@ from typing import Any
 
 import jsonschema
 import uvicorn
-from agent_connect_tape import (
-    AGENT,
-    DESCRIPTOR,
-    NO_SUCH,
-    OPTIONS,
-    Body,
-    Refused,
-    Run,
-    now,
-    put_in,
-    recorded,
-    refuse,
-)
+from agent_connect_tape import AGENT, DESCRIPTOR, NO_SUCH, OPTIONS, Body, Refused, Run, now, put_in, recorded, refuse
 from recorder import Recorder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException

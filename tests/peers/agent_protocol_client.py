@@ -28,14 +28,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from agent_protocol_client import (
-    AgentApi,
-    ApiClient,
-    ApiException,
-    Configuration,
-    StepRequestBody,
-    TaskRequestBody,
-)
+from agent_protocol_client import AgentApi, ApiClient, ApiException, Configuration, StepRequestBody, TaskRequestBody
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
 PAGE = 2

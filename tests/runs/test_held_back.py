@@ -30,8 +30,7 @@ async def test_a_question_stands_and_the_run_fails_where_what_was_said_meanwhile
 
     async def agent(context: RunContext) -> None:
         context.emit(
-            e.PartStarted(part="data", message="m", kind="data"),
-            e.PartDelta(part="data", delta={"message": "one"}),
+            e.PartStarted(part="data", message="m", kind="data"), e.PartDelta(part="data", delta={"message": "one"})
         )
         asking = asyncio.create_task(context.ask(QUESTION))
         await store.reached.wait()

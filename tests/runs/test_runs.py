@@ -12,14 +12,7 @@ import pytest
 
 from gateway.contract import RunContext, next_batch
 from gateway.core import events as e
-from gateway.core.errors import (
-    AgentFailed,
-    AgentGone,
-    Conflict,
-    Invalid,
-    NotFound,
-    Unsupported,
-)
+from gateway.core.errors import AgentFailed, AgentGone, Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import IfBusy, Run, RunQuery, RunStatus
 from gateway.runs import Engine, starting
 from tests.support.aio import Clock, later, run

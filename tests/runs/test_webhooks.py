@@ -89,11 +89,7 @@ def hooked(url: str, **fields: object):  # type: ignore[no-untyped-def]
 
 async def test_every_stop_of_a_run_is_told_in_order() -> None:
     receiver = Receiver()
-    async with (
-        receiving(receiver) as url,
-        engine((route(), Scripted(asking))) as gateway,
-        delivering(gateway, LOCAL),
-    ):
+    async with receiving(receiver) as url, engine((route(), Scripted(asking))) as gateway, delivering(gateway, LOCAL):
         started = await gateway.runs.start(hooked(url))
         await until(lambda: receiver.got == [[started.id, "interrupted"]])
         await gateway.runs.answer(started.id, Answer(value={"ok": True}))
@@ -102,11 +98,7 @@ async def test_every_stop_of_a_run_is_told_in_order() -> None:
 
 async def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
     receiver = Receiver(500, 429)
-    async with (
-        receiving(receiver) as url,
-        engine((route(), Scripted(echo))) as gateway,
-        delivering(gateway, LOCAL),
-    ):
+    async with receiving(receiver) as url, engine((route(), Scripted(echo))) as gateway, delivering(gateway, LOCAL):
         started = await gateway.runs.start(hooked(url))
         await until(lambda: receiver.got == [[started.id, "success"]])
         assert receiver.tried == 3
@@ -124,11 +116,7 @@ async def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.Monk
             await super().serve(reader, writer)
 
     receiver = Timed(503, 503)
-    async with (
-        receiving(receiver) as url,
-        engine((route(), Scripted(echo))) as gateway,
-        delivering(gateway, LOCAL),
-    ):
+    async with receiving(receiver) as url, engine((route(), Scripted(echo))) as gateway, delivering(gateway, LOCAL):
         started = await gateway.runs.start(hooked(url))
         await until(lambda: receiver.got == [[started.id, "success"]])
     assert tries[1] - tries[0] >= 0.1 and tries[2] - tries[1] >= 0.2
@@ -136,11 +124,7 @@ async def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.Monk
 
 async def test_what_comes_later_waits_for_what_is_tried_again() -> None:
     receiver = Receiver(503, 503)
-    async with (
-        receiving(receiver) as url,
-        engine((route(), Scripted(asking))) as gateway,
-        delivering(gateway, LOCAL),
-    ):
+    async with receiving(receiver) as url, engine((route(), Scripted(asking))) as gateway, delivering(gateway, LOCAL):
         started = await gateway.runs.start(hooked(url))
         await until(lambda: receiver.tried == 1)
         await gateway.runs.answer(started.id, Answer(value={"ok": True}))
@@ -151,11 +135,7 @@ async def test_what_comes_later_waits_for_what_is_tried_again() -> None:
 
 async def test_a_receiver_that_refuses_for_good_is_not_asked_again() -> None:
     receiver = Receiver(404)
-    async with (
-        receiving(receiver) as url,
-        engine((route(), Scripted(echo))) as gateway,
-        delivering(gateway, LOCAL),
-    ):
+    async with receiving(receiver) as url, engine((route(), Scripted(echo))) as gateway, delivering(gateway, LOCAL):
         await gateway.runs.start(hooked(url))
         await until(lambda: receiver.tried == 1)
         await _nothing_owed(gateway)
@@ -164,11 +144,7 @@ async def test_a_receiver_that_refuses_for_good_is_not_asked_again() -> None:
 
 async def test_an_internal_address_is_never_called_unless_it_is_allowed() -> None:
     receiver = Receiver()
-    async with (
-        receiving(receiver) as url,
-        engine((route(), Scripted(echo))) as gateway,
-        delivering(gateway),
-    ):
+    async with receiving(receiver) as url, engine((route(), Scripted(echo))) as gateway, delivering(gateway):
         started = await gateway.runs.start(hooked(url))
         await gateway.runs.wait(started.id, timeout=30)
         await _nothing_owed(gateway)

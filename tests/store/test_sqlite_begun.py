@@ -167,10 +167,7 @@ async def test_a_killed_process_leaves_it_to_whoever_claims_its_runs(path: Path)
 
 async def test_what_a_process_begins_that_was_taken_for_dead_is_found_when_it_is_killed(path: Path) -> None:
     place, (first, second, later) = Place(SQLITE, f"sqlite:///{path}"), (new_id(), new_id(), new_id())
-    async with (
-        place.process("begin", runs=[first, second], ends=second, then=later) as child,
-        opened(path) as store,
-    ):
+    async with place.process("begin", runs=[first, second], ends=second, then=later) as child, opened(path) as store:
         owner = await child.said()
         claimed: list[Recovered] = []
         while not claimed:  # its heart may beat in between

@@ -70,11 +70,7 @@ async def test_while_another_process_holds_the_file_commits_end_unavailable_and_
     other.execute("BEGIN IMMEDIATE")
     store.append(one.id, tokens(2, 5))
     running = make_run(one.id, status=RunStatus.RUNNING)
-    calls = [
-        store.commit(one.id, RunChange(run=running)),
-        store.create_run(make_run(), [], reserved=1),
-        store.flush(),
-    ]
+    calls = [store.commit(one.id, RunChange(run=running)), store.create_run(make_run(), [], reserved=1), store.flush()]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [Unavailable] * 3
     assert store.backlog > 0

@@ -86,12 +86,7 @@ class Forked:
 
 
 def fork(
-    arguments: Sequence[str],
-    files: tuple[int, int, int],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    python: str = "",
+    arguments: Sequence[str], files: tuple[int, int, int], *, env: Mapping[str, str], cwd: Path, python: str = ""
 ) -> Forked:
     """A process of its own, in a session of its own, that does what `python -m gateway ARGUMENTS` does.
 

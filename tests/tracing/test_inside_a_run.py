@@ -206,11 +206,7 @@ def test_each_attempt_of_a_callback_is_a_span_of_the_clients_trace(
 
     async def scene() -> None:
         hook = Heard(503, 200, 404)
-        async with (
-            receiving(hook) as url,
-            engine((route(), Scripted(agent))) as gateway,
-            delivering(gateway, LOCAL),
-        ):
+        async with receiving(hook) as url, engine((route(), Scripted(agent))) as gateway, delivering(gateway, LOCAL):
             for tries in (2, 3):
                 owed = Webhook(url=f"{url}?key=private", protocol="test")
                 await gateway.runs.start(request(traceparent=CLIENT, webhook=owed))

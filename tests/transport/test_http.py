@@ -402,10 +402,7 @@ async def test_what_is_said_before_it_is_asked_for_is_no_answer() -> None:
 
 @pytest.mark.parametrize(
     ("begin", "end"),
-    [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngo", b"od"),
-        (CHUNKED, chunk(b"good") + b"0\r\n\r\n"),
-    ],
+    [(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngo", b"od"), (CHUNKED, chunk(b"good") + b"0\r\n\r\n")],
 )
 async def test_what_comes_in_one_piece_with_the_end_of_an_answer_is_no_second_answer(begin: bytes, end: bytes) -> None:
     async def handler(exchange: Exchange) -> None:
@@ -430,11 +427,7 @@ async def test_a_malformed_chunk_breaks_at_once_after_what_came_before_it() -> N
 
     read = asyncio.Event()
 
-    async with (
-        serving(handler) as server,
-        HttpClient(server.url) as client,
-        client.stream("GET", "/") as response,
-    ):
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
         chunks = response.chunks()
         assert await anext(chunks) == b"hello"
         read.set()
@@ -487,11 +480,7 @@ async def test_a_stream_that_comes_byte_by_byte_is_whole() -> None:
             await exchange.say(wire[place : place + 1])
             await asyncio.sleep(0)
 
-    async with (
-        serving(handler) as server,
-        HttpClient(server.url) as client,
-        client.stream("GET", "/") as response,
-    ):
+    async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
         assert await collect(response) == (b"helloworld", None)
 
 

@@ -57,10 +57,7 @@ class Line:
         self.over: list[bool] = []
         self.transport = FakeTransport()
         self.connection = CallConnection(
-            asyncio.get_running_loop(),
-            "agent:80",
-            over=lambda _, kept: self.over.append(kept),
-            lost=lambda _: None,
+            asyncio.get_running_loop(), "agent:80", over=lambda _, kept: self.over.append(kept), lost=lambda _: None
         )
         self.connection.connection_made(self.transport)
 

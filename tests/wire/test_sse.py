@@ -21,28 +21,13 @@ CASES: dict[str, tuple[bytes, list[Frame]]] = {
     "cr": (b"data: a\r\rdata: b\r\r", [Frame("message", b"a"), Frame("message", b"b")]),
     "mixed line ends": (
         b"data: a\r\n\ndata: b\n\r\ndata: c\r\r\n",
-        [
-            Frame("message", b"a"),
-            Frame("message", b"b"),
-            Frame("message", b"c"),
-        ],
+        [Frame("message", b"a"), Frame("message", b"b"), Frame("message", b"c")],
     ),
     "cr then lf is one line end": (b"data: a\r\ndata: b\r\n\r\n", [Frame("message", b"a\nb")]),
-    "lf then cr are two": (
-        b"data: a\n\rdata: b\n\n",
-        [
-            Frame("message", b"a"),
-            Frame("message", b"b"),
-        ],
-    ),
+    "lf then cr are two": (b"data: a\n\rdata: b\n\n", [Frame("message", b"a"), Frame("message", b"b")]),
     "byte order mark": (b"\xef\xbb\xbfdata: a\n\n", [Frame("message", b"a")]),
     "a second byte order mark belongs to the field name": (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", []),
-    "a byte order mark later is no mark": (
-        b"data: a\n\n\xef\xbb\xbfdata: b\n\n",
-        [
-            Frame("message", b"a"),
-        ],
-    ),
+    "a byte order mark later is no mark": (b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [Frame("message", b"a")]),
     "several data lines": (b"data: YHOO\ndata: +2\ndata: 10\n\n", [Frame("message", b"YHOO\n+2\n10")]),
     "the standard's second example": (
         b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
@@ -52,70 +37,36 @@ CASES: dict[str, tuple[bytes, list[Frame]]] = {
             Frame("message", b" third event"),
         ],
     ),
-    "the standard's third example": (
-        b"data\n\ndata\ndata\n\ndata:",
-        [
-            Frame("message", b""),
-            Frame("message", b"\n"),
-        ],
-    ),
+    "the standard's third example": (b"data\n\ndata\ndata\n\ndata:", [Frame("message", b""), Frame("message", b"\n")]),
     "the standard's fourth example": (
         b"data:test\n\ndata: test\n\n",
-        [
-            Frame("message", b"test"),
-            Frame("message", b"test"),
-        ],
+        [Frame("message", b"test"), Frame("message", b"test")],
     ),
     "all fields": (
         b"id: 7.2\nevent: agent_event\nretry: 3000\ndata: {}\n\n",
-        [
-            Frame("agent_event", b"{}", "7.2", 3000),
-        ],
+        [Frame("agent_event", b"{}", "7.2", 3000)],
     ),
-    "the last of each field counts": (
-        b"id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n",
-        [
-            Frame("b", b"x", "2"),
-        ],
-    ),
+    "the last of each field counts": (b"id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n", [Frame("b", b"x", "2")]),
     "an id with NUL is ignored": (b"id: 1\nid: 2\0\ndata: x\n\n", [Frame("message", b"x", "1")]),
     "an empty event name is message": (b"event: a\nevent\ndata: x\n\n", [Frame("message", b"x")]),
     "an event without data is not dispatched": (b"event: a\n\ndata: x\n\n", [Frame("message", b"x")]),
     "a retry that is no number is ignored": (
         b"retry: 1s\ndata: a\n\nretry: -1\ndata: b\n\n",
-        [
-            Frame("message", b"a"),
-            Frame("message", b"b"),
-        ],
+        [Frame("message", b"a"), Frame("message", b"b")],
     ),
-    "a retry beyond reason is ignored": (
-        b"retry: " + b"9" * 5000 + b"\ndata: a\n\n",
-        [
-            Frame("message", b"a"),
-        ],
-    ),
+    "a retry beyond reason is ignored": (b"retry: " + b"9" * 5000 + b"\ndata: a\n\n", [Frame("message", b"a")]),
     "unknown fields and cases are ignored": (
         b"foo: 1\nData: x\ndata : y\n data: z\ndata: a\n\n",
-        [
-            Frame("message", b"a"),
-        ],
+        [Frame("message", b"a")],
     ),
     "comments inside an event": (b":a\ndata: x\n:b\ndata: y\n\n", [Frame("message", b"x\ny")]),
     "blank lines between events": (
         b"\n\n\ndata: a\n\n\n\n\ndata: b\n\n\n",
-        [
-            Frame("message", b"a"),
-            Frame("message", b"b"),
-        ],
+        [Frame("message", b"a"), Frame("message", b"b")],
     ),
     "an unfinished event is dropped": (b"data: a\n\ndata: b\n", [Frame("message", b"a")]),
     "a colon in the value": (b"data: a: b:\n\n", [Frame("message", b"a: b:")]),
-    "bad utf-8 in data is left to the reader": (
-        b"event: \xff\ndata: \xff\n\n",
-        [
-            Frame("\ufffd", b"\xff"),
-        ],
-    ),
+    "bad utf-8 in data is left to the reader": (b"event: \xff\ndata: \xff\n\n", [Frame("\ufffd", b"\xff")]),
     "separators of other alphabets do not end lines": (
         "data: a\u2028b\u0085c\x0bd\x0ce\n\n".encode(),
         [Frame("message", "a\u2028b\u0085c\x0bd\x0ce".encode())],

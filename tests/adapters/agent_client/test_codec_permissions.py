@@ -15,15 +15,7 @@ from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
 from gateway.mcp.runs.tools import Refusals
-from tests.adapters.agent_client.codec_cases import (
-    ANY,
-    META,
-    PARAMS,
-    extended,
-    selected,
-    unhurried,
-    valid,
-)
+from tests.adapters.agent_client.codec_cases import ANY, META, PARAMS, extended, selected, unhurried, valid
 from tests.adapters.agent_client.outbound_agent import OPTIONS
 from tests.core.json_values import SOUND
 

@@ -13,13 +13,7 @@ from adapters.agent_client.codec import questions
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
-from tests.adapters.agent_client.codec_cases import (
-    ANY,
-    PARAMS,
-    selected,
-    unhurried,
-    valid,
-)
+from tests.adapters.agent_client.codec_cases import ANY, PARAMS, selected, unhurried, valid
 from tests.adapters.agent_client.outbound_agent import OPTIONS
 from tests.core.json_values import SOUND
 

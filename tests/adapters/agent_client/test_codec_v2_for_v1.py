@@ -144,12 +144,7 @@ def test_what_is_cleared_is_cleared_where_version_1_can() -> None:
     content = [{"type": "content", "content": {"type": "text", "text": "x"}}]
     started = call(title="x", content=content, locations=[{"path": "/a"}], rawInput=1)
     heard = Heard(read([started, call(content=None, locations=None, title=None, rawInput=None)]))
-    assert heard.updates[1] == {
-        "sessionUpdate": "tool_call_update",
-        "toolCallId": "c",
-        "content": [],
-        "locations": [],
-    }
+    assert heard.updates[1] == {"sessionUpdate": "tool_call_update", "toolCallId": "c", "content": [], "locations": []}
     assert heard.losses == {"deletion": 2}
 
 

@@ -109,10 +109,7 @@ async def test_an_agent_of_version_2_is_judged_by_its_own_words(tmp_path: Path) 
         assert not context.asked
         about = await it.wire.ask(3, "session/request_permission", **asked)
         assert about["result"]["outcome"]["optionId"] == "no" and len(context.asked) == 1
-        assert [said[:2] for said in rules.of("permission")] == [
-            ("c1", "smtp-send"),
-            ("permission-2", "rm -rf /"),
-        ]
+        assert [said[:2] for said in rules.of("permission")] == [("c1", "smtp-send"), ("permission-2", "rm -rf /")]
         agent.idle()
         await task
         assert rules.of("describe")[0] == ("c1", {"tool": "smtp-send", "risk": 1, "pending": True})

@@ -160,10 +160,7 @@ async def test_an_error_after_a_part_of_the_replay_is_the_clients_and_so_is_that
     async with rig((route, agent)) as gateway:
         _, session = await prompted(gateway)
         other = await gateway.connect()
-        for answer, code, told in (
-            (half, -32042, "half "),
-            (RpcError(-32000, "Authentication required"), -32000, ""),
-        ):
+        for answer, code, told in ((half, -32042, "half "), (RpcError(-32000, "Authentication required"), -32000, "")):
             agent.answers["session/load"] = answer
             other.updates.clear()
             error = await other.refused("session/load", {"sessionId": session, "cwd": "/work", "mcpServers": []})

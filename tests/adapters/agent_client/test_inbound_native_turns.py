@@ -28,8 +28,7 @@ async def test_images_go_to_an_agent_that_takes_them_as_they_are() -> None:
         await editor.request("session/prompt", params)
         assert agent.contexts[0].run.request.creation == params
         error = await editor.refused(
-            "session/prompt",
-            {"sessionId": session, "prompt": [{"type": "audio", "data": "", "mimeType": "audio/wav"}]},
+            "session/prompt", {"sessionId": session, "prompt": [{"type": "audio", "data": "", "mimeType": "audio/wav"}]}
         )
         assert (error.code, error.data["path"]) == (-32602, "/prompt/0")
 

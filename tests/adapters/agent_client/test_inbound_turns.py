@@ -64,13 +64,7 @@ async def test_thoughts_plans_and_tool_calls_are_told_as_such() -> None:
     async with rig(scripted(agent)) as gateway:
         editor = await gateway.connect()
         await editor.prompt(await editor.new())
-        assert editor.kinds() == [
-            "agent_thought_chunk",
-            "plan",
-            "tool_call",
-            "tool_call_update",
-            "agent_message_chunk",
-        ]
+        assert editor.kinds() == ["agent_thought_chunk", "plan", "tool_call", "tool_call_update", "agent_message_chunk"]
         assert editor.of("tool_call_update")[0]["status"] == "completed"
 
 

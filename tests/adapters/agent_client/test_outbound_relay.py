@@ -53,10 +53,7 @@ async def test_a_session_is_made_with_the_clients_own_words_and_answered_with_th
             "additionalDirectories": ["/x"],
             "profile": client.capabilities,
         }
-        assert [(note.kind, note.data) for note in context.notes] == [
-            ("modes", MODES),
-            ("config_options", options),
-        ]
+        assert [(note.kind, note.data) for note in context.notes] == [("modes", MODES), ("config_options", options)]
 
 
 async def test_clients_that_can_do_the_same_share_a_process_and_others_do_not() -> None:

@@ -33,10 +33,7 @@ async def test_files_and_terminals_are_the_clients_where_it_offers_them() -> Non
         assert hello["clientCapabilities"] == client.capabilities
         client.answers["fs/read_text_file"] = {"content": "body", "_meta": {"x": 1}}
         read = {"sessionId": "s1", "path": "/a", "line": 1, "new": [1.0]}
-        assert (await it.wire.ask(0, "fs/read_text_file", **read))["result"] == {
-            "content": "body",
-            "_meta": {"x": 1},
-        }
+        assert (await it.wire.ask(0, "fs/read_text_file", **read))["result"] == {"content": "body", "_meta": {"x": 1}}
         assert client.asked == [("fs/read_text_file", {**read, "sessionId": "t1"})]
         client.answers["terminal/output"] = RpcError(-32602, "no such terminal", {"id": "x"})
         error = (await it.wire.ask(1, "terminal/output", sessionId="s1", terminalId="x"))["error"]

@@ -48,11 +48,7 @@ async def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
         context = it.context("", protocol="agent_client", creation=creation)
         await it.turn(context)
         [prompt] = it.wire.sent("session/prompt")
-        assert prompt == {
-            **creation,
-            "sessionId": "s1",
-            "_meta": {"k": 1, "traceparent": context.traceparent},
-        }
+        assert prompt == {**creation, "sessionId": "s1", "_meta": {"k": 1, "traceparent": context.traceparent}}
 
 
 @pytest.mark.parametrize(

@@ -135,11 +135,7 @@ async def test_a_prompt_that_the_agent_refuses_is_answered_with_its_error_and_wa
         editor, session = await opened(gateway)
         for _ in range(2):
             error = await editor.refused("session/prompt", said(session, "hi"))
-            assert (error.code, error.message, error.data) == (
-                -32000,
-                "Authentication required",
-                {"methods": ["sso"]},
-            )
+            assert (error.code, error.message, error.data) == (-32000, "Authentication required", {"methods": ["sso"]})
             assert editor.updates == []
 
 

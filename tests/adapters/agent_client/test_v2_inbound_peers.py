@@ -13,14 +13,7 @@ import pytest
 
 from tests.adapters.agent_client.v2_editor import METHODS, EditorV2, check
 from tests.e2e.doors import way
-from tests.support.agent_client import (
-    Line,
-    agent_client_agent_command,
-    asked,
-    errors,
-    results,
-    updates,
-)
+from tests.support.agent_client import Line, agent_client_agent_command, asked, errors, results, updates
 from tests.support.agent_client_v2 import SDKS_V2, SdkV2, agent_command_v2, conversations_v2, messages, states
 from tests.support.processes import Gateway
 
@@ -104,10 +97,7 @@ def _check(wire: Any) -> None:
 Told = dict[str, list[Line]]
 
 
-@pytest.fixture(
-    params=ALL,
-    ids=lambda param: "-".join((param[0], *WAYS[param[0]][param[1]])),
-)
+@pytest.fixture(params=ALL, ids=lambda param: "-".join((param[0], *WAYS[param[0]][param[1]])))
 def told(request: pytest.FixtureRequest, stories: dict[tuple[SdkV2, int], list[Line]]) -> Told:
     """One story: what came of each prompt by its name, of resuming as `replayed` and `rest`; `all` of it."""
     lines = stories[request.param]
@@ -164,7 +154,7 @@ def test_permissions_and_forms_are_asked_while_the_session_requires_action(told:
         assert f'"{option}"' in "".join(messages(told[name]).values())
     assert went(told["form"]) == ASKED and "Ada" in "".join(messages(told["form"]).values())
     assert not {line["op"] for line in told["all"] if "asked" in line} - {
-        *("session/request_permission", "elicitation/create", "_rig/ask"),
+        *("session/request_permission", "elicitation/create", "_rig/ask")
     }
 
 

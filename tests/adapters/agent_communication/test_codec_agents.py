@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_communication.codec.agents import (
-    agent_of,
-    entry_of,
-    output_of,
-    template_of,
-    tool_of,
-)
+from adapters.agent_communication.codec.agents import agent_of, entry_of, output_of, template_of, tool_of
 from gateway.core.errors import AgentBroken
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
 from gateway.core.types import Agent, InterruptSpec, JsonObject

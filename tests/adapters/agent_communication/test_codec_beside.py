@@ -12,12 +12,7 @@ from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
 from gateway.core import events as e
 from gateway.core.types import Agent, Artifact
-from tests.adapters.agent_communication.codec_documents import (
-    TEXT,
-    bee,
-    folded,
-    params,
-)
+from tests.adapters.agent_communication.codec_documents import TEXT, bee, folded, params
 from tests.mcp.runs.documents import numbered
 
 
@@ -81,10 +76,7 @@ def test_a_file_of_another_gateway_is_told_at_once_and_is_where_that_has_it() ->
     assert isinstance(first, e.PartStarted) and first.kind == "file"
     assert first.value["uri"] == "http://far/artifacts/f1"
     assert wire[1]["delta"]["text"] == "Hi"
-    assert folded(bee(), text) == {
-        "text": "Hi",
-        "artifacts": [{"name": "a.png", "url": "http://far/artifacts/f1"}],
-    }
+    assert folded(bee(), text) == {"text": "Hi", "artifacts": [{"name": "a.png", "url": "http://far/artifacts/f1"}]}
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,7 @@ from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder
 from gateway.core.delta import encode, same
 from gateway.core.types import JsonObject
-from tests.adapters.agent_communication.codec_documents import (
-    Told,
-    bee,
-    document_of,
-    ended,
-    folded,
-    heard,
-)
+from tests.adapters.agent_communication.codec_documents import Told, bee, document_of, ended, folded, heard
 from tests.mcp.runs.documents import numbered, run_of
 
 MODEL: JsonObject = {

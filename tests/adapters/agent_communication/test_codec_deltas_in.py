@@ -154,8 +154,7 @@ def test_an_agent_whose_deltas_never_quite_fit_is_not_paid_for_with_its_document
     monkeypatch.delattr(Fold, "document")
     monkeypatch.delattr(Fold, "get")
     events = heard(
-        decoder,
-        *[{"text": "y", "done": at % 2 == 0, "list": [{"ok": at % 2 == 1, "n": "one"}]} for at in range(200)],
+        decoder, *[{"text": "y", "done": at % 2 == 0, "list": [{"ok": at % 2 == 1, "n": "one"}]} for at in range(200)]
     )
     assert len([event for event in events if isinstance(event, e.PartReplaced)]) == 400
     assert [event.delta for event in events if isinstance(event, e.PartDelta)] == [{"text": "y"}] * 200

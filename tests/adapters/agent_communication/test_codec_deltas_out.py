@@ -31,9 +31,7 @@ from tests.adapters.agent_communication.codec_documents import (
     tell,
     unhurried,
 )
-from tests.adapters.agent_communication.codec_documents import (
-    once as had,
-)
+from tests.adapters.agent_communication.codec_documents import once as had
 from tests.mcp.runs.documents import ANY, MESSAGE, Numbered, numbered, run_of
 
 # --- what deltas add up to ---------------------------------------------------------------------------------------

@@ -202,12 +202,7 @@ async def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -
 @pytest.mark.parametrize("of_the_protocol", [False, True])
 @pytest.mark.parametrize(
     ("meta", "told"),
-    [
-        ({}, False),
-        ({"progressToken": 1}, True),
-        ({META_LOG_LEVEL: "info"}, True),
-        ({META_LOG_LEVEL: "warning"}, False),
-    ],
+    [({}, False), ({"progressToken": 1}, True), ({META_LOG_LEVEL: "info"}, True), ({META_LOG_LEVEL: "warning"}, False)],
     ids=str,
 )
 async def test_only_a_run_of_which_its_client_hears_on_the_way_waits_for_the_disk(

@@ -25,10 +25,7 @@ from tests.support.rpc import hear, say
 from tests.support.scripted import Scripted, echo, held, route, until, use
 
 BOTH = {"accept": "application/json, text/event-stream"}
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": V2026_07_28,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+MODERN = {"io.modelcontextprotocol/protocolVersion": V2026_07_28, "io.modelcontextprotocol/clientCapabilities": {}}
 
 
 def request(id: int, method: str, **params: Any) -> dict[str, Any]:

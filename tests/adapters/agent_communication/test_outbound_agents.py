@@ -187,12 +187,7 @@ async def test_a_template_is_an_agent_that_takes_a_configuration() -> None:
 async def test_runs_with_the_same_configuration_share_an_agent_and_others_do_not() -> None:
     server = Maker()
     half = outbound(server, template="maker")
-    assert [await said(half, word) for word in ("a", "a", "b", "a")] == [
-        "made-1 a",
-        "made-1 a",
-        "made-2 b",
-        "made-1 a",
-    ]
+    assert [await said(half, word) for word in ("a", "a", "b", "a")] == ["made-1 a", "made-1 a", "made-2 b", "made-1 a"]
     created = [{"templateName": "maker", "config": {"word": word}} for word in "ab"]
     assert server.named("agents/create") == created
     assert not server.named("agents/destroy")

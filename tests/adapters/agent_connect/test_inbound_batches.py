@@ -14,11 +14,7 @@ from gateway.core.types import Answer
 from tests.adapters.agent_connect.api import Event
 from tests.adapters.agent_connect.test_inbound_encoder import ID, QUESTION, RUN, SAME, Log, frames, say
 
-BEGIN = (
-    e.RunStarted(),
-    e.MessageStarted(message="m"),
-    e.PartStarted(part="thought", message="m", kind="thought"),
-)
+BEGIN = (e.RunStarted(), e.MessageStarted(message="m"), e.PartStarted(part="thought", message="m", kind="thought"))
 PARTS = [e.PartStarted(part="d", message="m", kind="data"), e.PartStarted(part="t", message="m")]
 """Each is the document of a run; what is said of the other is then said of nothing."""
 DELTAS: list[Any] = [{"t": "a"}, {"t": "b"}, {"t": ""}, {"u": "c"}, {"t": "a", "u": "b"}, {"i": [None, "x"]}, {}]

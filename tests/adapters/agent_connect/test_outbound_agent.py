@@ -45,11 +45,7 @@ def test_a_stream_is_shown_word_by_word_and_needs_no_second_request(agent_connec
     forget(agent_connect_agent)
     ctx = done(play(agent_connect_agent.url, "echo", "one two three"))
     assert ctx.snapshots() == [{"message": "one"}, {"message": "one two"}, {"message": "one two three"}]
-    assert [p.delta for p in ctx.said(e.PartDelta)] == [
-        {"message": "one"},
-        {"message": " two"},
-        {"message": " three"},
-    ]
+    assert [p.delta for p in ctx.said(e.PartDelta)] == [{"message": "one"}, {"message": " two"}, {"message": " three"}]
     assert requests(agent_connect_agent) == ["POST /runs/stream"]
 
 

@@ -119,7 +119,5 @@ def test_a_message_that_makes_no_sense_ends_the_row_before_it() -> None:
     decoder = StreamDecoder()
     decoder.feed([grows(1), grows(2)], WHERE)
     broken = grows(4).removesuffix(b'"}}') + b'\\"}}'
-    assert decoder.feed([grows(3), broken, grows(8)], WHERE) == [
-        e.PartDelta(part="output", delta={"message": TEXT[2]}),
-    ]
+    assert decoder.feed([grows(3), broken, grows(8)], WHERE) == [e.PartDelta(part="output", delta={"message": TEXT[2]})]
     assert decoder.broken is not None

@@ -341,11 +341,7 @@ def test_a_run_of_another_protocols_client_is_sent_as_text() -> None:
 
 def test_an_input_that_is_more_than_text_is_sent_whole_besides() -> None:
     payload = sent(agent_of(example()), run_of({"message": "Hi", "n": 1}, thread="t"))
-    assert payload == {
-        "messages": [{"text": "Hi"}],
-        "input": {"message": "Hi", "n": 1},
-        "context": {"sessionId": "t"},
-    }
+    assert payload == {"messages": [{"text": "Hi"}], "input": {"message": "Hi", "n": 1}, "context": {"sessionId": "t"}}
 
 
 def test_an_agent_with_a_schema_of_its_own_is_sent_its_input() -> None:

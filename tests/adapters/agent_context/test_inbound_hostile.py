@@ -108,11 +108,7 @@ async def test_who_may_not_know_of_an_agent_does_not_learn_of_it_from_errors() -
                     pass
             assert unknown.value.response.status_code == 404
             told.append(bytes(unknown.value.response.body).decode())
-        assert [("echo" in each, "asker" in each) for each in told] == [
-            (True, False),
-            (False, False),
-            (False, False),
-        ]
+        assert [("echo" in each, "asker" in each) for each in told] == [(True, False), (False, False), (False, False)]
 
 
 async def test_an_error_says_what_came_at_the_place_and_not_its_own_words() -> None:

@@ -133,11 +133,7 @@ async def _status(client: Talker, agent: str, status: str) -> None:
 
 async def test_heartbeats_say_how_an_agent_is_and_one_that_misses_them_gets_nothing() -> None:
     ahead = 0.0
-    async with (
-        rig(heartbeat=100, missed=1) as there,
-        there.socket(hello=AGENT) as painter,
-        there.socket() as client,
-    ):
+    async with rig(heartbeat=100, missed=1) as there, there.socket(hello=AGENT) as painter, there.socket() as client:
         there.inbound.directory._liveness.now = lambda: time.monotonic() + ahead
         painter.on["agent/message"] = work
         await painter.register("painter", "paint")
@@ -248,11 +244,7 @@ async def test_a_session_of_http_is_no_credential() -> None:
         headers = {"Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25", "Accept": ACCEPT}
         params = {"target": "echo", "content": request(), "source": "painter"}
         async with httpx2.AsyncClient(timeout=30) as http:
-            for token, said in (
-                (None, '"code":-32003'),
-                ("read-token", '"code":-32003'),
-                ("paint-token", '"result"'),
-            ):
+            for token, said in ((None, '"code":-32003'), ("read-token", '"code":-32003'), ("paint-token", '"result"')):
                 sent = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
                 message = {"jsonrpc": "2.0", "id": f"stolen {token}", "method": "agent/message", "params": params}
                 answer = await http.post(there.url, json=message, headers=sent)

@@ -69,10 +69,7 @@ async def test_nobody_samples_for_itself_and_where_nobody_does_it_is_mcps_error(
     ],
 )
 async def test_a_route_that_stands_for_a_model_samples_chosen_by_preference(wishes: dict[str, Any], model: str) -> None:
-    cheap, clever = (
-        {"cost": 0.1, "speed": 0.9, "intelligence": 0.3},
-        {"cost": 0.9, "speed": 0.2, "intelligence": 1.0},
-    )
+    cheap, clever = ({"cost": 0.1, "speed": 0.9, "intelligence": 0.3}, {"cost": 0.9, "speed": 0.2, "intelligence": 1.0})
     async with rig(routes=models(echo=cheap, filer=clever)) as there, there.socket() as client:
         found = await client.ask("sampling/createMessage", **asked("one two", modelPreferences=wishes))
         assert (found["role"], found["model"], found["stopReason"]) == ("assistant", model, "endTurn")

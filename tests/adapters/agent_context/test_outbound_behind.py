@@ -36,10 +36,7 @@ async def busy(context: RunContext) -> None:
 
 
 def places(inner: Rig) -> dict[str, dict[str, Any]]:
-    return {
-        "http": {"url": inner.url},
-        "ws": {"url": inner.url.replace("http", "ws", 1) + "/ws"},
-    }
+    return {"http": {"url": inner.url}, "ws": {"url": inner.url.replace("http", "ws", 1) + "/ws"}}
 
 
 @pytest.mark.parametrize("place", ["http", "ws"])

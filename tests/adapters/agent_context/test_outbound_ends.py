@@ -14,15 +14,7 @@ from msgspec import Raw
 from adapters.agent_context.outbound import AgentContextRuns
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Unavailable
-from tests.adapters.agent_context.outbound_rig import (
-    BOTH,
-    CORRELATION,
-    RECORD,
-    raw,
-    registered,
-    running,
-    says,
-)
+from tests.adapters.agent_context.outbound_rig import BOTH, CORRELATION, RECORD, raw, registered, running, says
 
 WAYS = pytest.mark.parametrize("way", BOTH)
 

@@ -9,15 +9,7 @@ import pytest
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, OutcomeUnknown
 from gateway.core.types import JsonObject
-from tests.adapters.agent_context.outbound_rig import (
-    BOTH,
-    CORRELATION,
-    failure,
-    piped,
-    registered,
-    running,
-    says,
-)
+from tests.adapters.agent_context.outbound_rig import BOTH, CORRELATION, failure, piped, registered, running, says
 
 WAYS = pytest.mark.parametrize("way", BOTH)
 

@@ -108,10 +108,7 @@ async def test_declining_ends_the_run_with_a_loss_and_the_next_run_has_a_new_tas
 
 async def test_an_answer_that_only_the_agent_refuses_is_asked_for_again_with_its_reason() -> None:
     question = {"id": "i", "kind": "colour", "message": "Which?", "answer_schema": {"type": "string"}}
-    plan: list[dict[str, Any]] = [
-        {"output": "hm", "additional_output": {"interrupt": question}},
-        {"output": "done"},
-    ]
+    plan: list[dict[str, Any]] = [{"output": "hm", "additional_output": {"interrupt": question}}, {"output": "done"}]
     agent = Agent(plan=plan)
     agent.override["POST /tasks/t1/steps"] = [None, says(422, {"message": "no such colour"}), None]
     async with calling(agent) as (outbound, _):

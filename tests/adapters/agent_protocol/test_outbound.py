@@ -178,10 +178,7 @@ async def test_uploads_reach_the_agent_before_its_first_step_and_only_once() -> 
 
 
 async def test_an_upload_that_is_refused_fails_the_run_before_any_step() -> None:
-    async with calling(Agent(override={"POST /tasks/t1/artifacts": says(413, {"detail": "too big"})})) as (
-        out,
-        agent,
-    ):
+    async with calling(Agent(override={"POST /tasks/t1/artifacts": says(413, {"detail": "too big"})})) as (out, agent):
         made = context(AGENT, "x", thread="th")
         made.uploaded = [(Artifact(id="u1", name="in.txt", agent_created=False), b"content")]
         with pytest.raises(AgentFailed, match=r"413 to the file 'in.txt': too big"):
@@ -193,11 +190,7 @@ async def test_driven_one_step_at_a_time_the_client_says_how_to_go_on() -> None:
     async with calling(Agent(plan=THREE), drive="one") as (outbound, agent):
         made = context(AGENT, "x", answers=[{"input": "more", "additional_input": {"k": 1}}, "enough"])
         await outbound.run(made)
-        assert agent.posted() == [
-            {"input": "x"},
-            {"input": "more", "additional_input": {"k": 1}},
-            {"input": "enough"},
-        ]
+        assert agent.posted() == [{"input": "x"}, {"input": "more", "additional_input": {"k": 1}}, {"input": "enough"}]
         first, second = made.asked
         assert first.kind == "step"
         assert first.message == "thought"
@@ -251,10 +244,7 @@ async def test_a_task_that_the_agent_has_forgotten_is_made_anew() -> None:
 
 
 async def test_a_task_with_a_step_of_unknown_outcome_is_not_gone_on_with() -> None:
-    async with calling(Agent(override={"POST /tasks/t1/steps": says(500, "boom", "text/plain")})) as (
-        outbound,
-        agent,
-    ):
+    async with calling(Agent(override={"POST /tasks/t1/steps": says(500, "boom", "text/plain")})) as (outbound, agent):
         first = context(AGENT, "x", thread="th")
         with pytest.raises(AgentFailed):
             await outbound.run(first)

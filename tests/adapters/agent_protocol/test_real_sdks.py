@@ -127,8 +127,5 @@ async def test_the_real_client_answers_a_question_with_its_next_step() -> None:
             for line in await _client("steps", url, "--step-input", "go", "--step-input", "red")
             if line["op"] == "execute_agent_task_step"
         ]
-        assert [step["output"] for step in steps] == [
-            f"Let me ask.\n\nWhich colour?\n\n{CHOICES}",
-            "Painted it red.",
-        ]
+        assert [step["output"] for step in steps] == [f"Let me ask.\n\nWhich colour?\n\n{CHOICES}", "Painted it red."]
         assert [step["is_last"] for step in steps] == [False, True]

@@ -34,10 +34,7 @@ async def test_what_is_no_number_is_refused(method: str, path: str, body: bytes)
 
 
 async def test_a_client_that_goes_in_the_middle_of_its_body_is_no_failure_of_ours() -> None:
-    heard: list[Message] = [
-        {"type": "http.request", "body": b"{", "more_body": True},
-        {"type": "http.disconnect"},
-    ]
+    heard: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
     sent: list[Message] = []
 
     async def receive() -> Message:

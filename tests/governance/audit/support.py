@@ -33,12 +33,7 @@ def files_of(folder: Path) -> list[Path]:
 def appender(
     folder: Path, *, rotate_bytes: int = 1 << 20, signer: EntrySigner | None = None, algorithm: str = "sha256"
 ) -> Appender:
-    return Appender(
-        LogFiles(log_path(folder, 1)),
-        rotate_bytes=rotate_bytes,
-        signer=signer,
-        algorithm=algorithm,
-    )
+    return Appender(LogFiles(log_path(folder, 1)), rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm)
 
 
 def piece(number: int = 0, *, at: float | None = None, **more: Any) -> Piece:
@@ -46,12 +41,7 @@ def piece(number: int = 0, *, at: float | None = None, **more: Any) -> Piece:
 
 
 def write_log(
-    folder: Path,
-    count: int,
-    *,
-    rotate_bytes: int = 1 << 20,
-    signer: EntrySigner | None = None,
-    **more: Any,
+    folder: Path, count: int, *, rotate_bytes: int = 1 << 20, signer: EntrySigner | None = None, **more: Any
 ) -> list[AuditEntry]:
     """A log of `count` entries, written one by one."""
     log = appender(folder, rotate_bytes=rotate_bytes, signer=signer)

@@ -84,13 +84,7 @@ async def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) ->
     assert await stored_heads(url, "two") == {1: LogHead(5, HASH)}
     with pytest.raises(Invalid, match="several logs, name one: one, two"):
         await stored_heads(url, None)
-    wrong: list[dict[str, Any]] = [
-        {},
-        {"seq": 1},
-        {"hash": HASH},
-        {"seq": "x", "hash": HASH},
-        {"seq": 1, "hash": "x"},
-    ]
+    wrong: list[dict[str, Any]] = [{}, {"seq": 1}, {"hash": HASH}, {"seq": "x", "hash": HASH}, {"seq": 1, "hash": "x"}]
     for data in wrong:
         await records.keep(SCOPE, "one", data, owner=OWNER)
         for found in (one.newest(), stored_heads(url, "one")):

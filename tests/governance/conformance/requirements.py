@@ -11,18 +11,7 @@ from typing import Any
 
 from gateway.governance.audit import verify
 from tests.governance.audit.support import files_of
-from tests.governance.conformance.room import (
-    ASKED,
-    FREE,
-    NEVER,
-    ONCE,
-    Line,
-    Room,
-    audited,
-    no,
-    short,
-    yes,
-)
+from tests.governance.conformance.room import ASKED, FREE, NEVER, ONCE, Line, Room, audited, no, short, yes
 
 Requirement = Callable[[Room], None]
 CALLS = ("tool_call", "tool_call_update")

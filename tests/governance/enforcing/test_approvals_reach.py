@@ -14,19 +14,7 @@ from gateway.core.errors import Denied, Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
-from tests.governance.enforcing.support import (
-    ANN,
-    BOB,
-    CAT,
-    NO,
-    YES,
-    House,
-    audited,
-    call,
-    house,
-    told,
-    verified,
-)
+from tests.governance.enforcing.support import ANN, BOB, CAT, NO, YES, House, audited, call, house, told, verified
 from tests.governance.enforcing.test_permissions import ALLOW, announce, grants, permission
 from tests.governance.enforcing.test_twins import mail, makes, tells
 from tests.support.aio import run

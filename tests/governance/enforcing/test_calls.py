@@ -13,19 +13,7 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, Denied
 from gateway.core.types import Answer, IfBusy, Outcome, RunStatus, Thread
 from gateway.governance.enforcing import gate
-from tests.governance.enforcing.support import (
-    ANN,
-    BOB,
-    CAT,
-    NO,
-    YES,
-    audited,
-    call,
-    calling,
-    house,
-    told,
-    verified,
-)
+from tests.governance.enforcing.support import ANN, BOB, CAT, NO, YES, audited, call, calling, house, told, verified
 from tests.support.scripted import until
 
 

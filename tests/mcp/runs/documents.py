@@ -25,10 +25,7 @@ CHAT = Agent(
         "properties": {
             "messages": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"role": {"type": "string"}, "content": {"type": "string"}},
-                },
+                "items": {"type": "object", "properties": {"role": {"type": "string"}, "content": {"type": "string"}}},
             }
         },
     },

@@ -35,11 +35,7 @@ class AllowancesContract:
         async with place.opened() as store:
             await store.spend([allowance("full", 1)])
             for _ in range(2):
-                assert await store.spend([allowance("free", 9), allowance("full", 1), allowance("new", 9)]) == [
-                    0,
-                    1,
-                    0,
-                ]
+                assert await store.spend([allowance("free", 9), allowance("full", 1), allowance("new", 9)]) == [0, 1, 0]
             assert (await spent(store, "free"), await spent(store, "new")) == (0, 0)
 
     async def test_what_is_known_to_have_been_used_counts_and_what_the_store_knows_counts_for_more(

@@ -10,17 +10,7 @@ from msgspec.structs import replace
 from gateway.core.errors import NotFound
 from gateway.core.types import RunStatus, ThreadStatus
 from gateway.store import Delivery, LogEntry, RunChange
-from tests.store.place import (
-    NOW,
-    Place,
-    entry,
-    eventually,
-    make_checkpoint,
-    make_run,
-    make_thread,
-    numbers,
-    tokens,
-)
+from tests.store.place import NOW, Place, entry, eventually, make_checkpoint, make_run, make_thread, numbers, tokens
 from tests.support.aio import run
 
 KINDS = st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "bb", "line\nbreak", "é" * 40, ""])), max_size=40)

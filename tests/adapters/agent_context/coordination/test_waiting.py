@@ -116,10 +116,7 @@ async def test_an_agent_gets_so_many_tasks_at_a_time_and_the_most_urgent_next() 
         await until(lambda: len(done) == 2)
         runs += [await there.delegate(task(f"t{n}", priority=p)) for n, p in enumerate([1, 3, 2], start=2)]
         await until(lambda: there.coordinator.queue.waiting == 3)
-        assert [task_of(await there.engine.runs.get(one.id))["status"] for one in runs][1:3] == [
-            "running",
-            "pending",
-        ]
+        assert [task_of(await there.engine.runs.get(one.id))["status"] for one in runs][1:3] == ["running", "pending"]
         for over in (0, 3, 4):  # a place at a time: of two that have one at once, either may begin first
             await next_after(over)
         assert done[2:] == ["t3", "t4", "t2"]

@@ -131,10 +131,7 @@ async def test_a_search_finds_what_matches_in_the_words_of_appendix_b_the_best_f
             {"id": "agent-123", "name": "DataViz Pro", "qualityScore": 8.7, "costPerToken": 0.0008},
             {"id": "agent-789", "name": "StatisticsHelper", "qualityScore": 7.9, "costPerToken": 0.0005},
         ]
-        assert [one["id"] for one in await it.directory.search(["visualization"], 8.7)] == [
-            "agent-456",
-            "agent-123",
-        ]
+        assert [one["id"] for one in await it.directory.search(["visualization"], 8.7)] == ["agent-456", "agent-123"]
         assert [one["id"] for one in await it.directory.search(max_cost=0.0005)] == ["cheap", "agent-789"]
 
 

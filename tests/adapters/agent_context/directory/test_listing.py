@@ -60,10 +60,7 @@ async def test_a_route_that_takes_the_name_of_a_registered_agent_is_the_one_that
 
 
 async def test_candidates_carry_what_is_said_measured_and_wrong() -> None:
-    agents = (
-        (route("routed"), Scripted(echo, agent=replace(AGENT, standing=STANDING))),
-        (route("away"), Away(echo)),
-    )
+    agents = ((route("routed"), Scripted(echo, agent=replace(AGENT, standing=STANDING))), (route("away"), Away(echo)))
     async with house(*agents) as it:
         at = await it.register("joined", costMetrics={"costPerToken": 0.5})
         it.hang_up(at)
