@@ -4,7 +4,6 @@ A test that needs a server of its own (its requests counted, its key, its crash)
 of `tests/support/peers.py` instead.
 """
 
-import asyncio
 import contextlib
 import functools
 import gc
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import httpcore2
 import pytest
-import uvloop
 from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.entropy import deterministic_PRNG
@@ -29,7 +27,7 @@ from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import mcp_agents_server
 from tests.support.agent_context import agents_server as agent_context_agents
-from tests.support.aio import run
+from tests.support.aio import Clock, run
 from tests.support.examples import EXAMPLES, MORE
 from tests.support.forking import place
 from tests.support.postgres import PostgresServer
@@ -102,15 +100,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    run(pyfuncitem.obj(**given), loop_factory=pyfuncitem.funcargs.get("loop_factory"))
+    loop = pyfuncitem.callspec.params.get("loop_factory") if hasattr(pyfuncitem, "callspec") else None
+    ahead = isinstance(loop, type) and issubclass(loop, Clock)
+    run(pyfuncitem.obj(**given), 100_000 if ahead else 120, loop_factory=loop)
     return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A coroutine with the mark `each_loop` is run on both kinds of loop."""
-    if inspect.iscoroutinefunction(metafunc.function) and metafunc.definition.get_closest_marker("each_loop"):
+    """A coroutine with the mark `loop` is run on a loop of each kind that this names."""
+    mark = metafunc.definition.get_closest_marker("loop")
+    if mark and inspect.iscoroutinefunction(metafunc.function):
         metafunc.fixturenames.append("loop_factory")
-        metafunc.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+        metafunc.parametrize("loop_factory", mark.args, ids=lambda factory: factory.__module__.partition(".")[0])
 
 
 def pytest_collection_finish() -> None:

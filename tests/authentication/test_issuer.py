@@ -92,32 +92,26 @@ class Judge:
 # --- the provider that others made -----------------------------------------------------------------------------------
 
 
-def test_a_token_of_the_issuer_is_its_clients_and_the_keys_are_fetched_once(provider: Process) -> None:
-    async def main() -> None:
-        judge, before = Judge(options(provider.url)), control(provider.url, "asked", "GET")["asked"]
-        for client in ("robot", "visitor", "robot"):
-            assert await judge.name(token(provider.url, client)) == client
-            judge.clock.now += AGAIN_SECONDS
-            assert not fetching()
-        assert judge.waited == 1
-        assert control(provider.url, "asked", "GET")["asked"] == before + 1
-
-    run(main())
+async def test_a_token_of_the_issuer_is_its_clients_and_the_keys_are_fetched_once(provider: Process) -> None:
+    judge, before = Judge(options(provider.url)), control(provider.url, "asked", "GET")["asked"]
+    for client in ("robot", "visitor", "robot"):
+        assert await judge.name(token(provider.url, client)) == client
+        judge.clock.now += AGAIN_SECONDS
+        assert not fetching()
+    assert judge.waited == 1
+    assert control(provider.url, "asked", "GET")["asked"] == before + 1
 
 
-def test_a_token_for_others_an_expired_one_and_a_changed_one_are_nobodys(provider: Process) -> None:
-    async def main() -> None:
-        judge = Judge(options(provider.url))
-        good, expired = token(provider.url), token(provider.url, resource=f"{AUDIENCE}/short")
-        head, body, signature = good.split(".")
-        assert await judge.name(good) == "robot"
-        assert await judge.name(token(provider.url, resource="https://other.example.com")) is None
-        assert await judge.name(f"{head}.{body}.{signature[::-1]}") is None
-        short = Judge(options(provider.url, audience=f"{AUDIENCE}/short"))
-        await until(lambda: jwt.decode(expired, options={"verify_signature": False})["exp"] < time.time())
-        assert await short.name(expired) is None
-
-    run(main())
+async def test_a_token_for_others_an_expired_one_and_a_changed_one_are_nobodys(provider: Process) -> None:
+    judge = Judge(options(provider.url))
+    good, expired = token(provider.url), token(provider.url, resource=f"{AUDIENCE}/short")
+    head, body, signature = good.split(".")
+    assert await judge.name(good) == "robot"
+    assert await judge.name(token(provider.url, resource="https://other.example.com")) is None
+    assert await judge.name(f"{head}.{body}.{signature[::-1]}") is None
+    short = Judge(options(provider.url, audience=f"{AUDIENCE}/short"))
+    await until(lambda: jwt.decode(expired, options={"verify_signature": False})["exp"] < time.time())
+    assert await short.name(expired) is None
 
 
 def test_new_keys_are_fetched_for_the_first_token_of_one_and_an_old_one_that_is_gone_opens_nothing() -> None:
@@ -152,50 +146,44 @@ def fetching() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if task.get_name().startswith("keys of")]
 
 
-def test_a_key_that_nobody_has_is_asked_for_once_and_many_such_do_not_reach_the_issuer(provider: Process) -> None:
-    async def main() -> None:
-        judge = Judge(options(provider.url))
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        claims = {"sub": "robot", "aud": AUDIENCE, "iss": provider.url, "exp": time.time() + 600}
+async def test_a_key_that_nobody_has_is_asked_for_once_and_many_such_do_not_reach_the_issuer(provider: Process) -> None:
+    judge = Judge(options(provider.url))
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    claims = {"sub": "robot", "aud": AUDIENCE, "iss": provider.url, "exp": time.time() + 600}
 
-        def forged(kid: str) -> str:
-            return jwt.encode(claims, key, "RS256", headers={"kid": kid})
+    def forged(kid: str) -> str:
+        return jwt.encode(claims, key, "RS256", headers={"kid": kid})
 
-        assert await judge.name(token(provider.url)) == "robot"
-        judge.clock.now += AGAIN_SECONDS
-        before = control(provider.url, "asked", "GET")["asked"]
-        assert await judge.name(forged("first")) is None
-        for number in range(50):
-            assert await judge.refused(forged(f"other {number}")) == AGAIN_SECONDS
-        judge.clock.now += AGAIN_SECONDS
-        assert await judge.name(forged("first")) is None
-        assert control(provider.url, "asked", "GET")["asked"] == before + 1
-        assert await judge.name(forged(control(provider.url, "asked", "GET")["newest"])) is None
-        assert await judge.name(token(provider.url)) == "robot"
-
-    run(main())
+    assert await judge.name(token(provider.url)) == "robot"
+    judge.clock.now += AGAIN_SECONDS
+    before = control(provider.url, "asked", "GET")["asked"]
+    assert await judge.name(forged("first")) is None
+    for number in range(50):
+        assert await judge.refused(forged(f"other {number}")) == AGAIN_SECONDS
+    judge.clock.now += AGAIN_SECONDS
+    assert await judge.name(forged("first")) is None
+    assert control(provider.url, "asked", "GET")["asked"] == before + 1
+    assert await judge.name(forged(control(provider.url, "asked", "GET")["newest"])) is None
+    assert await judge.name(token(provider.url)) == "robot"
 
 
-def test_an_issuer_that_is_down_is_asked_again_and_its_old_keys_go_on_as_long_as_the_options_say() -> None:
-    async def main() -> None:
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        judge = Judge(options(url, keep=1000))
-        nobodys = jwt.encode({"sub": "x", "aud": AUDIENCE}, rsa.generate_private_key(65537, 2048), "RS256")
-        assert await judge.refused(nobodys, "the issuer of the token cannot be asked") == AGAIN_SECONDS
-        judge.clock.now += 4
-        assert await judge.refused(nobodys) == AGAIN_SECONDS - 4
-        assert judge.waited == 1
-        with oidc_provider(port):
-            judge.clock.now += AGAIN_SECONDS - 4
-            good = token(url)
-            assert await judge.name(good) == "robot"
-        judge.clock.now += 999
+async def test_an_issuer_that_is_down_is_asked_again_and_its_old_keys_go_on_as_long_as_the_options_say() -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    judge = Judge(options(url, keep=1000))
+    nobodys = jwt.encode({"sub": "x", "aud": AUDIENCE}, rsa.generate_private_key(65537, 2048), "RS256")
+    assert await judge.refused(nobodys, "the issuer of the token cannot be asked") == AGAIN_SECONDS
+    judge.clock.now += 4
+    assert await judge.refused(nobodys) == AGAIN_SECONDS - 4
+    assert judge.waited == 1
+    with oidc_provider(port):
+        judge.clock.now += AGAIN_SECONDS - 4
+        good = token(url)
         assert await judge.name(good) == "robot"
-        judge.clock.now += 1
-        assert await judge.refused(good) == AGAIN_SECONDS - 1
-
-    run(main())
+    judge.clock.now += 999
+    assert await judge.name(good) == "robot"
+    judge.clock.now += 1
+    assert await judge.refused(good) == AGAIN_SECONDS - 1
 
 
 # --- at the doors ----------------------------------------------------------------------------------------------------
@@ -227,44 +215,35 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def test_each_door_waits_for_the_keys_of_the_first_token_and_then_serves_its_client(provider: Process) -> None:
-    async def main() -> None:
-        async with gateway(ROUTES.format(url=provider.url, audience=AUDIENCE)) as there:
-            for method, path, more in ASKED:
-                audience = f"{AUDIENCE}/operators" if path.startswith("/admin") else AUDIENCE
-                shown = await asyncio.to_thread(token, provider.url, resource=audience)
-                found = await there.call(method, path, shown, **more)
-                assert found.status_code == 200, (path, found.status_code, found.text)
-                other = await asyncio.to_thread(token, provider.url, resource="https://other.example.com")
-                wrong = await there.call(method, path, other, **more)
-                if path != "/agent-context":  # whoever shows nothing that holds may connect there, and do nothing
-                    assert wrong.status_code == 401, (path, wrong.text)
-
-    run(main())
+async def test_each_door_waits_for_the_keys_of_the_first_token_and_then_serves_its_client(provider: Process) -> None:
+    async with gateway(ROUTES.format(url=provider.url, audience=AUDIENCE)) as there:
+        for method, path, more in ASKED:
+            audience = f"{AUDIENCE}/operators" if path.startswith("/admin") else AUDIENCE
+            shown = await asyncio.to_thread(token, provider.url, resource=audience)
+            found = await there.call(method, path, shown, **more)
+            assert found.status_code == 200, (path, found.status_code, found.text)
+            other = await asyncio.to_thread(token, provider.url, resource="https://other.example.com")
+            wrong = await there.call(method, path, other, **more)
+            if path != "/agent-context":  # whoever shows nothing that holds may connect there, and do nothing
+                assert wrong.status_code == 401, (path, wrong.text)
 
 
-def test_while_the_issuer_is_down_a_token_of_its_is_refused_with_503_at_each_door_and_nobody_elses_is() -> None:
-    async def main() -> None:
-        shown = jwt.encode({"sub": "x", "aud": AUDIENCE}, rsa.generate_private_key(65537, 2048), "RS256")
-        async with gateway(ROUTES.format(url=f"http://127.0.0.1:{free_port()}", audience=AUDIENCE)) as there:
-            for method, path, more in ASKED:
-                found = await there.call(method, path, shown, **more)
-                assert (found.status_code, found.headers["retry-after"]) == (503, "10"), (path, found.text)
-                assert "the issuer of the token cannot be asked for its keys" in found.text
-                nobodys = await there.call(method, path, "no-jwt", **more)
-                assert nobodys.status_code == (200 if path == "/agent-context" else 401), (path, nobodys.text)
-
-    run(main())
+async def test_while_the_issuer_is_down_a_token_of_its_is_refused_with_503_at_each_door_and_nobody_elses_is() -> None:
+    shown = jwt.encode({"sub": "x", "aud": AUDIENCE}, rsa.generate_private_key(65537, 2048), "RS256")
+    async with gateway(ROUTES.format(url=f"http://127.0.0.1:{free_port()}", audience=AUDIENCE)) as there:
+        for method, path, more in ASKED:
+            found = await there.call(method, path, shown, **more)
+            assert (found.status_code, found.headers["retry-after"]) == (503, "10"), (path, found.text)
+            assert "the issuer of the token cannot be asked for its keys" in found.text
+            nobodys = await there.call(method, path, "no-jwt", **more)
+            assert nobodys.status_code == (200 if path == "/agent-context" else 401), (path, nobodys.text)
 
 
-def test_an_editor_that_authenticates_by_a_message_waits_for_the_keys_too(provider: Process) -> None:
-    async def main() -> None:
-        async with gateway(ROUTES.format(url=provider.url, audience=AUDIENCE)) as there:
-            shown = await asyncio.to_thread(token, provider.url)
-            assert "result" in await authenticated(there, shown)
-            assert (await authenticated(there, "no-jwt"))["error"]["code"] == -32000
-
-    run(main())
+async def test_an_editor_that_authenticates_by_a_message_waits_for_the_keys_too(provider: Process) -> None:
+    async with gateway(ROUTES.format(url=provider.url, audience=AUDIENCE)) as there:
+        shown = await asyncio.to_thread(token, provider.url)
+        assert "result" in await authenticated(there, shown)
+        assert (await authenticated(there, "no-jwt"))["error"]["code"] == -32000
 
 
 async def authenticated(there: Limited, token: str) -> Any:
@@ -346,44 +325,35 @@ async def issuing(keys: Any, metadata: Callable[[str], Any] | None = None, statu
     ],
 )
 @pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")
-def test_a_token_is_judged_by_the_key_that_it_names_for_the_algorithms_that_are_accepted(
+async def test_a_token_is_judged_by_the_key_that_it_names_for_the_algorithms_that_are_accepted(
     keys: Any, shown: dict[str, Any], found: str | None
 ) -> None:
-    async def main() -> None:
-        async with issuing({"keys": keys}) as url:
-            judge = Judge(options(url))
-            assert await judge.name(signed(url, **shown)) == found
-
-    run(main())
+    async with issuing({"keys": keys}) as url:
+        judge = Judge(options(url))
+        assert await judge.name(signed(url, **shown)) == found
 
 
 CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
 
 
 @pytest.mark.parametrize("algorithm", [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)])
-def test_each_algorithm_with_public_keys_is_taken_where_it_is_accepted_and_not_elsewhere(algorithm: str) -> None:
+async def test_each_algorithm_with_public_keys_is_taken_where_it_is_accepted_and_not_elsewhere(algorithm: str) -> None:
     key = ec.generate_private_key(CURVES[algorithm]) if algorithm in CURVES else KEY
 
-    async def main() -> None:
-        async with issuing({"keys": [jwk(key), jwk(KEY, kid="other")]}) as url:
-            shown = signed(url, key, algorithm)
-            assert await Judge(options(url, algorithms=[algorithm])).name(shown) == "robot"
-            other = "RS256" if algorithm != "RS256" else "RS384"
-            strict = Judge(options(url, algorithms=[other]))
-            assert await strict.name(shown) is None and strict.waited == 0
-
-    run(main())
+    async with issuing({"keys": [jwk(key), jwk(KEY, kid="other")]}) as url:
+        shown = signed(url, key, algorithm)
+        assert await Judge(options(url, algorithms=[algorithm])).name(shown) == "robot"
+        other = "RS256" if algorithm != "RS256" else "RS384"
+        strict = Judge(options(url, algorithms=[other]))
+        assert await strict.name(shown) is None and strict.waited == 0
 
 
-def test_a_key_of_edwards_curve_is_taken_too() -> None:
+async def test_a_key_of_edwards_curve_is_taken_too() -> None:
     key = Ed25519PrivateKey.generate()
     published = {**OKPAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": "k"}
 
-    async def main() -> None:
-        async with issuing({"keys": [published]}) as url:
-            assert await Judge(options(url, algorithms=["EdDSA"])).name(signed(url, key, "EdDSA")) == "robot"
-
-    run(main())
+    async with issuing({"keys": [published]}) as url:
+        assert await Judge(options(url, algorithms=["EdDSA"])).name(signed(url, key, "EdDSA")) == "robot"
 
 
 def test_keys_of_an_encrypted_issuer_that_are_not_encrypted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,19 +386,16 @@ def test_a_fault_of_ours_is_as_an_issuer_that_is_down(
     assert "of ours" in caplog.text
 
 
-def test_an_issuer_may_call_itself_otherwise_where_the_options_say_so() -> None:
+async def test_an_issuer_may_call_itself_otherwise_where_the_options_say_so() -> None:
     public = "https://login.example.com/"
 
-    async def main() -> None:
-        async with issuing({"keys": [jwk(KEY)]}, lambda url: {"issuer": public, "jwks_uri": f"{url}/keys"}) as url:
-            assert await Judge(options(url, issuer=public)).name(signed(url, iss=public)) == "robot"
-            assert await Judge(options(url, issuer=public)).name(signed(url)) is None
-            await Judge(options(url)).refused(signed(url, iss=public))
-        async with issuing({"keys": [jwk(KEY)]}, lambda url: {"issuer": f"{url}/", "jwks_uri": f"{url}/keys"}) as url:
-            assert await Judge(options(url)).name(signed(f"{url}/")) == "robot"
-            assert await Judge(options(url)).name(signed(url)) is None
-
-    run(main())
+    async with issuing({"keys": [jwk(KEY)]}, lambda url: {"issuer": public, "jwks_uri": f"{url}/keys"}) as url:
+        assert await Judge(options(url, issuer=public)).name(signed(url, iss=public)) == "robot"
+        assert await Judge(options(url, issuer=public)).name(signed(url)) is None
+        await Judge(options(url)).refused(signed(url, iss=public))
+    async with issuing({"keys": [jwk(KEY)]}, lambda url: {"issuer": f"{url}/", "jwks_uri": f"{url}/keys"}) as url:
+        assert await Judge(options(url)).name(signed(f"{url}/")) == "robot"
+        assert await Judge(options(url)).name(signed(url)) is None
 
 
 @pytest.mark.parametrize(
@@ -446,15 +413,12 @@ def test_an_issuer_may_call_itself_otherwise_where_the_options_say_so() -> None:
         ({"keys": [jwk(KEY)]}, lambda url: "x" * 2_000_000, 200),
     ],
 )
-def test_an_issuer_that_publishes_nothing_to_trust_is_as_one_that_is_down(
+async def test_an_issuer_that_publishes_nothing_to_trust_is_as_one_that_is_down(
     keys: Any, metadata: Any, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with issuing(keys, metadata, status) as url:
-            assert await Judge(options(url)).refused(signed(url)) == AGAIN_SECONDS
-            assert f"{url}: no keys: " in caplog.text
-
-    run(main())
+    async with issuing(keys, metadata, status) as url:
+        assert await Judge(options(url)).refused(signed(url)) == AGAIN_SECONDS
+        assert f"{url}: no keys: " in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -479,12 +443,9 @@ def test_options_that_could_not_be_used_are_refused(given: dict[str, Any], why: 
         )
 
 
-def test_what_is_shown_by_key_of_the_other_header_waits_as_well(provider: Process) -> None:
-    async def main() -> None:
-        async with gateway(ROUTES.format(url=provider.url, audience=AUDIENCE)) as there:
-            shown = await asyncio.to_thread(token, provider.url)
-            path = f"{there.url}/agent-connect/agents/search"
-            assert (await there.http.post(path, json={}, headers={"x-api-key": shown})).status_code == 200
-            assert (await there.http.post(path, json={}, headers=bearer(shown))).status_code == 200
-
-    run(main())
+async def test_what_is_shown_by_key_of_the_other_header_waits_as_well(provider: Process) -> None:
+    async with gateway(ROUTES.format(url=provider.url, audience=AUDIENCE)) as there:
+        shown = await asyncio.to_thread(token, provider.url)
+        path = f"{there.url}/agent-connect/agents/search"
+        assert (await there.http.post(path, json={}, headers={"x-api-key": shown})).status_code == 200
+        assert (await there.http.post(path, json={}, headers=bearer(shown))).status_code == 200

@@ -92,23 +92,20 @@ def told(shown: str | None) -> str:
     return "a token is missing: send Authorization: Bearer" if shown is None else "the token is not valid"
 
 
-def test_without_a_token_that_holds_no_operation_of_any_protocol_is_served() -> None:
-    async def main() -> None:
-        async with house() as there:
-            for shown in (None, "stolen-token"):
-                for method, path, body in CONNECT:
-                    said = await refused(there, method, f"/agent-connect{path}", shown, json=body)
-                    assert said == told(shown), "an ErrorResponse is a text"
-                for method, path, body in PROTOCOL:
-                    for prefix in ("/ap/v1/agent", "/agent", "/echo/ap/v1/agent", "/nobody/ap/v1/agent"):
-                        said = await refused(there, method, f"/agent-protocol{prefix}{path}", shown, json=body)
-                        assert said == {"message": told(shown)}
-                for method, path, body, headers in COMMUNICATION:
-                    options = {"headers": headers} if body is None else {"headers": headers, "json": body}
-                    said = await refused(there, method, f"/agent-communication{path}", shown, **options)
-                    assert (said["id"], said["error"]["message"]) == (None, told(shown))
-
-    run(main())
+async def test_without_a_token_that_holds_no_operation_of_any_protocol_is_served() -> None:
+    async with house() as there:
+        for shown in (None, "stolen-token"):
+            for method, path, body in CONNECT:
+                said = await refused(there, method, f"/agent-connect{path}", shown, json=body)
+                assert said == told(shown), "an ErrorResponse is a text"
+            for method, path, body in PROTOCOL:
+                for prefix in ("/ap/v1/agent", "/agent", "/echo/ap/v1/agent", "/nobody/ap/v1/agent"):
+                    said = await refused(there, method, f"/agent-protocol{prefix}{path}", shown, json=body)
+                    assert said == {"message": told(shown)}
+            for method, path, body, headers in COMMUNICATION:
+                options = {"headers": headers} if body is None else {"headers": headers, "json": body}
+                said = await refused(there, method, f"/agent-communication{path}", shown, **options)
+                assert (said["id"], said["error"]["message"]) == (None, told(shown))
 
 
 @pytest.mark.parametrize("what", wrong_tokens())
@@ -144,68 +141,56 @@ def test_a_token_that_does_not_hold_is_refused_by_every_door_and_never_logged(
         (agent_communication.ADAPTER, "/mcp"),
     ],
 )
-def test_a_door_that_asks_serves_nobody_where_nothing_finds_out_who_it_is(adapter: Adapter, path: str) -> None:
-    async def main() -> None:
-        async with engine() as running:
-            assert adapter.serve is not None
-            served = adapter.serve(adapter.serve_options.model_validate({"authentication": AUTHENTICATION}), running)
-            transport = httpx2.ASGITransport(Starlette(routes=list(served.routes())))
-            async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
-                headers = {**bearer(ANA), **EITHER}
-                assert (await client.post(path, json={}, headers=headers)).status_code == 500
-
-    run(main())
+async def test_a_door_that_asks_serves_nobody_where_nothing_finds_out_who_it_is(adapter: Adapter, path: str) -> None:
+    async with engine() as running:
+        assert adapter.serve is not None
+        served = adapter.serve(adapter.serve_options.model_validate({"authentication": AUTHENTICATION}), running)
+        transport = httpx2.ASGITransport(Starlette(routes=list(served.routes())))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            headers = {**bearer(ANA), **EITHER}
+            assert (await client.post(path, json={}, headers=headers)).status_code == 500
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_scheme_of_authentication_is_told_to_anybody(asked: bool) -> None:
-    async def main() -> None:
-        async with house(AUTHENTICATION if asked else None) as there:
-            told = await there.said("GET", "/agent-connect/authentication", None)
-            bearer_, key = {"type": "http", "scheme": "bearer"}, {"type": "apiKey", "in": "header", "name": "x-api-key"}
-            assert told == ([bearer_, key] if asked else [])
-            assert (await there.call("GET", "/agent-connect/authentication", "stolen-token")).status_code == 200
-
-    run(main())
+async def test_the_scheme_of_authentication_is_told_to_anybody(asked: bool) -> None:
+    async with house(AUTHENTICATION if asked else None) as there:
+        told = await there.said("GET", "/agent-connect/authentication", None)
+        bearer_, key = {"type": "http", "scheme": "bearer"}, {"type": "apiKey", "in": "header", "name": "x-api-key"}
+        assert told == ([bearer_, key] if asked else [])
+        assert (await there.call("GET", "/agent-connect/authentication", "stolen-token")).status_code == 200
 
 
-def test_a_token_is_shown_by_either_header_and_the_scheme_is_in_any_case() -> None:
-    async def main() -> None:
-        async with house() as there:
-            shown = token()
-            for headers in (
-                {"authorization": f"Bearer {shown}"},
-                {"authorization": f"bearer  {shown}"},
-                {"x-api-key": shown},
-                {"Authorization": f"Bearer {ANA}", "x-api-key": "stolen-token"},
-            ):
-                for path in ("/agent-connect/agents/search", "/agent-protocol/echo/ap/v1/agent/tasks"):
-                    assert (await there.call("POST", path, None, headers=headers, json={})).status_code == 200
-            for headers in ({"authorization": f"Basic {shown}"}, {"authorization": shown}, {"x-api-key": ""}):
-                found = await there.call("POST", "/agent-connect/agents/search", None, headers=headers, json={})
-                assert found.status_code == 401
-            twice = [("authorization", f"Bearer {ANA}"), ("authorization", f"Bearer {shown}")]
-            found = await there.http.post(f"{there.url}/agent-connect/agents/search", headers=twice, json={})
+async def test_a_token_is_shown_by_either_header_and_the_scheme_is_in_any_case() -> None:
+    async with house() as there:
+        shown = token()
+        for headers in (
+            {"authorization": f"Bearer {shown}"},
+            {"authorization": f"bearer  {shown}"},
+            {"x-api-key": shown},
+            {"Authorization": f"Bearer {ANA}", "x-api-key": "stolen-token"},
+        ):
+            for path in ("/agent-connect/agents/search", "/agent-protocol/echo/ap/v1/agent/tasks"):
+                assert (await there.call("POST", path, None, headers=headers, json={})).status_code == 200
+        for headers in ({"authorization": f"Basic {shown}"}, {"authorization": shown}, {"x-api-key": ""}):
+            found = await there.call("POST", "/agent-connect/agents/search", None, headers=headers, json={})
             assert found.status_code == 401
+        twice = [("authorization", f"Bearer {ANA}"), ("authorization", f"Bearer {shown}")]
+        found = await there.http.post(f"{there.url}/agent-connect/agents/search", headers=twice, json={})
+        assert found.status_code == 401
 
-    run(main())
 
-
-def test_where_nobody_is_asked_everything_is_as_before() -> None:
-    async def main() -> None:
-        async with house(None) as there:
-            body = {**RUN, "input": {"message": "for anybody"}}
-            said = await there.said("POST", "/agent-connect/runs/wait", None, json=body)
-            assert said["output"]["values"] == {"message": "for anybody "}
-            found = await there.engine.runs.get(said["run"]["run_id"])
-            assert (found.request.principal, found.request.tools) == (None, None)
-            task = await there.said("POST", "/agent-protocol/echo/ap/v1/agent/tasks", None, json={"input": "x"})
-            thread = await there.engine.threads.get(task["task_id"])
-            assert "owner" not in thread.attributes
-            await there.said("GET", f"/agent-protocol/echo/ap/v1/agent/tasks/{task['task_id']}", "stolen-token")
-            client = await there.mcp(None)
-            client.shown = "stolen-token"
-            listed = await client.ask("agents/list")
-            assert [each["name"] for each in listed["agents"]] == ["echo", "asker", "held", "maker"]
-
-    run(main())
+async def test_where_nobody_is_asked_everything_is_as_before() -> None:
+    async with house(None) as there:
+        body = {**RUN, "input": {"message": "for anybody"}}
+        said = await there.said("POST", "/agent-connect/runs/wait", None, json=body)
+        assert said["output"]["values"] == {"message": "for anybody "}
+        found = await there.engine.runs.get(said["run"]["run_id"])
+        assert (found.request.principal, found.request.tools) == (None, None)
+        task = await there.said("POST", "/agent-protocol/echo/ap/v1/agent/tasks", None, json={"input": "x"})
+        thread = await there.engine.threads.get(task["task_id"])
+        assert "owner" not in thread.attributes
+        await there.said("GET", f"/agent-protocol/echo/ap/v1/agent/tasks/{task['task_id']}", "stolen-token")
+        client = await there.mcp(None)
+        client.shown = "stolen-token"
+        listed = await client.ask("agents/list")
+        assert [each["name"] for each in listed["agents"]] == ["echo", "asker", "held", "maker"]

@@ -43,7 +43,7 @@ from gateway.core.types import (
     agent_id,
 )
 from gateway.runs import Engine
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
 
 PROTOCOL = "scripted"
@@ -418,58 +418,56 @@ async def test_what_a_client_makes_is_its_own() -> None:
         assert done is not None and msgspec.json.decode(done.output or b"") == {"message": "olga"}
 
 
-def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_then_that_it_has_expired() -> None:
-    async def main() -> None:
-        now, go = 1000.0, asyncio.Event()
+@on(Clock)
+async def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_then_that_it_has_expired() -> None:
+    now, go = 1000.0, asyncio.Event()
 
-        async def slow(context: RunContext) -> None:
-            await go.wait()
-            await echo(context)
+    async def slow(context: RunContext) -> None:
+        await go.wait()
+        await echo(context)
 
-        async with engine((route("slow"), Scripted(slow))) as running:
-            people = Authenticator(None, lambda: now)
-            ana = ScopedGateway(running, Visit(people, Principal(Identity(id="ana"), expires=1100.0)))
-            made = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
-            assert await ana.runs.wait(made.id, 0.01) is None and await ana.runs.wait(made.id, 0) is None
-            async with ana.runs.watch(made.id) as watch:
-                assert watch.run.id == made.id
-                first = await next_batch(watch, 30)
-                assert first is not None and watch.newest == len(await ana.runs.events(made.id)) > 0
-                with pytest.raises(TimeoutError):
-                    await next_batch(watch, 0.01)
-                waits = [asyncio.ensure_future(next_batch(watch, after)) for after in (5000,)]
-                await later(50)
-                go.set()
-                assert await waits[0] is not None
-            done = await ana.runs.wait(made.id)
-            assert done is not None and done.status is RunStatus.SUCCESS
-            go.clear()
-            other = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
-            async with ana.runs.watch(other.id) as watch, ana.runs.watch(other.id) as bounded:
-                await next_batch(watch, 30)
-                await next_batch(bounded, 30)
-                pending = [
-                    asyncio.ensure_future(call)
-                    for call in (
-                        next_batch(watch),
-                        next_batch(bounded, 5000),
-                        ana.runs.wait(other.id),
-                        ana.runs.wait(other.id, 5000),
-                        ana.runs.ended(other.id, ()),
-                    )
-                ]
-                await later(50)
-                assert not any(each.done() for each in pending)
-                now = 1101.0
-                await later(101)
-                for each in pending:
-                    with pytest.raises(Unauthenticated, match="the token has expired"):
-                        await each
+    async with engine((route("slow"), Scripted(slow))) as running:
+        people = Authenticator(None, lambda: now)
+        ana = ScopedGateway(running, Visit(people, Principal(Identity(id="ana"), expires=1100.0)))
+        made = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
+        assert await ana.runs.wait(made.id, 0.01) is None and await ana.runs.wait(made.id, 0) is None
+        async with ana.runs.watch(made.id) as watch:
+            assert watch.run.id == made.id
+            first = await next_batch(watch, 30)
+            assert first is not None and watch.newest == len(await ana.runs.events(made.id)) > 0
+            with pytest.raises(TimeoutError):
+                await next_batch(watch, 0.01)
+            waits = [asyncio.ensure_future(next_batch(watch, after)) for after in (5000,)]
+            await later(50)
             go.set()
-            lasting = await running.runs.wait(other.id, 30)
-            assert lasting is not None and lasting.status is RunStatus.SUCCESS, "the run goes on"
-
-    run(main(), timeout=100_000, loop_factory=Clock)
+            assert await waits[0] is not None
+        done = await ana.runs.wait(made.id)
+        assert done is not None and done.status is RunStatus.SUCCESS
+        go.clear()
+        other = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
+        async with ana.runs.watch(other.id) as watch, ana.runs.watch(other.id) as bounded:
+            await next_batch(watch, 30)
+            await next_batch(bounded, 30)
+            pending = [
+                asyncio.ensure_future(call)
+                for call in (
+                    next_batch(watch),
+                    next_batch(bounded, 5000),
+                    ana.runs.wait(other.id),
+                    ana.runs.wait(other.id, 5000),
+                    ana.runs.ended(other.id, ()),
+                )
+            ]
+            await later(50)
+            assert not any(each.done() for each in pending)
+            now = 1101.0
+            await later(101)
+            for each in pending:
+                with pytest.raises(Unauthenticated, match="the token has expired"):
+                    await each
+        go.set()
+        lasting = await running.runs.wait(other.id, 30)
+        assert lasting is not None and lasting.status is RunStatus.SUCCESS, "the run goes on"
 
 
 @pytest.mark.parametrize(("method", "part", "scoped"), METHODS)

@@ -1,7 +1,6 @@
 """What passes beside runs: news of a thread, the client that may be asked, a protocol's own requests."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +19,6 @@ from gateway.core.types import (
     ThreadUpdate,
     with_update,
 )
-from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 NOTHING = msgspec.Raw(b"{}")
@@ -210,7 +208,7 @@ async def test_a_request_of_the_protocol_s_own_reaches_an_agent_of_that_protocol
             await gateway.backchannel.relay("scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), thread="unknown")
 
 
-def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_agent_says_of_it() -> None:
+async def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_agent_says_of_it() -> None:
     class Begins(Relaying):
         async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
             await context.set_thread({"session": "s1"})
@@ -220,25 +218,20 @@ def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_agent_
                 raise Unavailable("no")
             return await super().relay(context, method, params)
 
-    async def story() -> None:
-        nonlocal gateway
-        begins = Begins()
-        async with engine((route(), begins)) as gateway, gateway.backchannel.join("t1") as watch:
-            with pytest.raises(Unavailable):
-                await gateway.backchannel.relay("scripted", "scripted", "refuse", NOTHING, thread=THREAD)
-            await gateway.backchannel.relay("scripted", "scripted", "make", NOTHING, thread=THREAD)
-            stored = await gateway.threads.get("t1")
-            assert stored.upstream == {"scripted": {"session": "s1"}}
-            assert [update.data for update in stored.updates] == [{"title": "half "}]
-            assert [await watch.next() for _ in range(2)] == [title("half \ud83d")] * 2
-            begins.seen[-1].note(title("later"))
-            await gateway.conversations.settled()
-            assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "later"}]
-            with pytest.raises(Conflict):
-                await gateway.backchannel.relay("scripted", "scripted", "again", NOTHING, thread=THREAD)
-
-    gateway: Any = None
-    run(story())
+    begins = Begins()
+    async with engine((route(), begins)) as gateway, gateway.backchannel.join("t1") as watch:
+        with pytest.raises(Unavailable):
+            await gateway.backchannel.relay("scripted", "scripted", "refuse", NOTHING, thread=THREAD)
+        await gateway.backchannel.relay("scripted", "scripted", "make", NOTHING, thread=THREAD)
+        stored = await gateway.threads.get("t1")
+        assert stored.upstream == {"scripted": {"session": "s1"}}
+        assert [update.data for update in stored.updates] == [{"title": "half "}]
+        assert [await watch.next() for _ in range(2)] == [title("half \ud83d")] * 2
+        begins.seen[-1].note(title("later"))
+        await gateway.conversations.settled()
+        assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "later"}]
+        with pytest.raises(Conflict):
+            await gateway.backchannel.relay("scripted", "scripted", "again", NOTHING, thread=THREAD)
 
 
 async def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:

@@ -16,7 +16,7 @@ from gateway.runs import Engine
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from gateway.tracing import metrics
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.scripted import Scripted, echo, engine, request, route, until, use
 
 LONG = 30.0
@@ -119,25 +119,23 @@ async def test_an_end_that_an_adapter_drains_is_written_whole_though_its_task_is
         assert (await again.runs.get(started.id)) == done and await again.runs.events(started.id) == told
 
 
-def test_a_time_limit_that_passes_while_an_adapter_drains_the_end_costs_the_run_nothing(tmp_path: Path) -> None:
-    async def scene() -> None:
-        store, more = Slow(tmp_path / "store.db", ends), asyncio.Event()
+@on(Clock)
+async def test_a_time_limit_that_passes_while_an_adapter_drains_the_end_costs_the_run_nothing(tmp_path: Path) -> None:
+    store, more = Slow(tmp_path / "store.db", ends), asyncio.Event()
 
-        async def agent(context: RunContext) -> None:
-            context.emit(e.PartDelta(part="text", delta="said"), e.RunFinished())
-            await context.drain()
-            more.set()
+    async def agent(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="said"), e.RunFinished())
+        await context.drain()
+        more.set()
 
-        async with engine((route(timeout=200), Scripted(agent)), store=store) as gateway:
-            started = await gateway.runs.start(request())
-            await asyncio.wait_for(store.reached.wait(), LONG)
-            await later(201)
-            store.go.set()
-            done = await gateway.runs.wait(started.id, LONG)
-            assert done is not None and done.status is RunStatus.SUCCESS
-            await asyncio.wait_for(more.wait(), LONG)
-
-    run(scene(), 10_000, loop_factory=Clock)
+    async with engine((route(timeout=200), Scripted(agent)), store=store) as gateway:
+        started = await gateway.runs.start(request())
+        await asyncio.wait_for(store.reached.wait(), LONG)
+        await later(201)
+        store.go.set()
+        done = await gateway.runs.wait(started.id, LONG)
+        assert done is not None and done.status is RunStatus.SUCCESS
+        await asyncio.wait_for(more.wait(), LONG)
 
 
 async def test_a_grace_that_is_over_while_the_end_is_being_written_costs_the_run_nothing(tmp_path: Path) -> None:

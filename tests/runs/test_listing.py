@@ -17,7 +17,7 @@ from gateway.core.types import Agent, RunStatus
 from gateway.runs import Engine
 from gateway.runs.recovery import DESCRIBED_SECONDS
 from gateway.store.sqlite import SqliteStore
-from tests.support.aio import Still, later, run
+from tests.support.aio import Still, later, on
 from tests.support.scripted import Script, Scripted, echo, engine, request, route, use
 
 
@@ -92,37 +92,33 @@ class Hanging(Scripted):
         return self.agent
 
 
-def test_a_request_waits_for_a_description_no_longer_than_its_run_may_take_and_the_next_one_has_it() -> None:
-    async def story() -> None:
-        agent = Hanging(echo)
-        async with engine((route(timeout=5), agent)) as it:
-            first = asyncio.ensure_future(it.runs.start(request()))
-            await agent.asked.wait()
-            await later(4)
-            assert not first.done()
-            await later(1)
-            with pytest.raises(AgentTimeout, match="has not said within 5 s what it is"):
-                await first
-            agent.answers.set()
-            done = await it.runs.wait((await it.runs.start(request())).id)
-            assert done is not None and done.status is RunStatus.SUCCESS and agent.times == 1
-
-    run(story(), loop_factory=Still)
+@on(Still)
+async def test_a_request_waits_for_a_description_no_longer_than_its_run_may_take_and_the_next_one_has_it() -> None:
+    agent = Hanging(echo)
+    async with engine((route(timeout=5), agent)) as it:
+        first = asyncio.ensure_future(it.runs.start(request()))
+        await agent.asked.wait()
+        await later(4)
+        assert not first.done()
+        await later(1)
+        with pytest.raises(AgentTimeout, match="has not said within 5 s what it is"):
+            await first
+        agent.answers.set()
+        done = await it.runs.wait((await it.runs.start(request())).id)
+        assert done is not None and done.status is RunStatus.SUCCESS and agent.times == 1
 
 
-def test_an_agent_that_has_another_name_now_and_does_not_say_what_it_is_fails_the_request_in_time() -> None:
-    async def story() -> None:
-        async with engine((route(timeout=5), Scripted(echo))) as it:
-            (entry,) = it.agents.entries
-            await entry.need()
-            entry.agent, entry.outbound = None, (hangs := Hanging(echo))  # see `Roster._with_found`
-            starting = asyncio.ensure_future(it.runs.start(request()))
-            await hangs.asked.wait()
-            await later(5)
-            with pytest.raises(AgentTimeout):
-                await starting
-
-    run(story(), loop_factory=Still)
+@on(Still)
+async def test_an_agent_that_has_another_name_now_and_does_not_say_what_it_is_fails_the_request_in_time() -> None:
+    async with engine((route(timeout=5), Scripted(echo))) as it:
+        (entry,) = it.agents.entries
+        await entry.need()
+        entry.agent, entry.outbound = None, (hangs := Hanging(echo))  # see `Roster._with_found`
+        starting = asyncio.ensure_future(it.runs.start(request()))
+        await hangs.asked.wait()
+        await later(5)
+        with pytest.raises(AgentTimeout):
+            await starting
 
 
 async def test_who_waits_for_a_description_that_is_given_up_before_it_began_goes_on() -> None:
@@ -135,7 +131,8 @@ async def test_who_waits_for_a_description_that_is_given_up_before_it_began_goes
         assert (await asyncio.wait_for(waiting, 30)).name == "scripted"
 
 
-def test_a_start_asks_all_agents_at_once_whose_runs_are_to_go_on_and_waits_a_moment_for_those_that_hang(
+@on(Still)
+async def test_a_start_asks_all_agents_at_once_whose_runs_are_to_go_on_and_waits_a_moment_for_those_that_hang(
     tmp_path: Path,
 ) -> None:
     at_work: asyncio.Queue[str] = asyncio.Queue()
@@ -148,22 +145,19 @@ def test_a_start_asks_all_agents_at_once_whose_runs_are_to_go_on_and_waits_a_mom
     async def ends(context: RunContext) -> None:
         context.emit(e.RunFinished())
 
-    async def story() -> None:
-        names, file = ("one", "two", "three"), tmp_path / "store.db"
-        async with engine(*((route(name), Scripted(works)) for name in names), file=file) as it:
-            runs = [(await it.runs.start(request(agent=name))).id for name in names]
-            for _ in runs:
-                await at_work.get()
-        hang = [Hanging(echo, attach=ends) for _ in names]
-        again = Engine(SqliteStore(file))
-        use(again, *zip((route(name) for name in names), hang, strict=True))
-        opening = asyncio.ensure_future(again.open())
-        for one in hang:
-            await one.asked.wait()
-        await later(DESCRIBED_SECONDS)
-        await opening
-        found = [await again.runs.wait(each) for each in runs]
-        assert [one.status for one in found if one is not None] == [RunStatus.SUCCESS] * 3
-        await again.close()
-
-    run(story(), loop_factory=Still)
+    names, file = ("one", "two", "three"), tmp_path / "store.db"
+    async with engine(*((route(name), Scripted(works)) for name in names), file=file) as it:
+        runs = [(await it.runs.start(request(agent=name))).id for name in names]
+        for _ in runs:
+            await at_work.get()
+    hang = [Hanging(echo, attach=ends) for _ in names]
+    again = Engine(SqliteStore(file))
+    use(again, *zip((route(name) for name in names), hang, strict=True))
+    opening = asyncio.ensure_future(again.open())
+    for one in hang:
+        await one.asked.wait()
+    await later(DESCRIBED_SECONDS)
+    await opening
+    found = [await again.runs.wait(each) for each in runs]
+    assert [one.status for one in found if one is not None] == [RunStatus.SUCCESS] * 3
+    await again.close()

@@ -12,7 +12,7 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, Invalid
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs import Engine
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.scripted import Scripted, engine, request, route, until
 
 QUESTION = Interrupt(
@@ -127,21 +127,20 @@ async def test_two_who_ask_by_one_name_at_once_ask_two_questions_and_one_can_be_
         assert json.loads(bytes(live.run.output)) == {"message": "said"}
 
 
-def test_the_clock_stands_still_while_a_person_is_asked() -> None:
-    async def scene() -> None:
-        async with engine((route(timeout=200), Scripted(asking))) as gateway:
-            started = await gateway.runs.start(request())
-            await to_the_question(gateway, started.id)
-            assert await gateway.runs.wait(started.id, timeout=30) is not None
-            await later(400)  # twice the run's time
-            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
-            done = await gateway.runs.wait(started.id, timeout=30)
-            assert done is not None and done.status is RunStatus.SUCCESS
-
-    run(scene(), 10_000, loop_factory=Clock)
+@on(Clock)
+async def test_the_clock_stands_still_while_a_person_is_asked() -> None:
+    async with engine((route(timeout=200), Scripted(asking))) as gateway:
+        started = await gateway.runs.start(request())
+        await to_the_question(gateway, started.id)
+        assert await gateway.runs.wait(started.id, timeout=30) is not None
+        await later(400)  # twice the run's time
+        await gateway.runs.answer(started.id, Answer(value={"ok": True}))
+        done = await gateway.runs.wait(started.id, timeout=30)
+        assert done is not None and done.status is RunStatus.SUCCESS
 
 
-def test_the_clock_goes_on_after_the_answer() -> None:
+@on(Clock)
+async def test_the_clock_goes_on_after_the_answer() -> None:
     answered = asyncio.Event()
 
     async def slow(context: RunContext) -> None:
@@ -149,17 +148,14 @@ def test_the_clock_goes_on_after_the_answer() -> None:
         answered.set()
         await asyncio.Event().wait()
 
-    async def scene() -> None:
-        async with engine((route(timeout=100), Scripted(slow))) as gateway:
-            started = await gateway.runs.start(request())
-            await to_the_question(gateway, started.id)
-            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
-            await answered.wait()
-            await later(101)
-            done = await gateway.runs.wait(started.id, timeout=30)
-            assert done is not None and done.status is RunStatus.TIMEOUT
-
-    run(scene(), 10_000, loop_factory=Clock)
+    async with engine((route(timeout=100), Scripted(slow))) as gateway:
+        started = await gateway.runs.start(request())
+        await to_the_question(gateway, started.id)
+        await gateway.runs.answer(started.id, Answer(value={"ok": True}))
+        await answered.wait()
+        await later(101)
+        done = await gateway.runs.wait(started.id, timeout=30)
+        assert done is not None and done.status is RunStatus.TIMEOUT
 
 
 async def test_cancel_answers_open_questions_and_the_success_that_follows_is_a_cancel() -> None:

@@ -197,90 +197,84 @@ asking = request
 
 @pytest.mark.parametrize("noticed", ["by the clock", "by what is to be written"])
 @pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
-def test_who_watches_a_run_or_waits_for_it_or_cancels_it_goes_on_where_it_was_taken_over(
+async def test_who_watches_a_run_or_waits_for_it_or_cancels_it_goes_on_where_it_was_taken_over(
     tmp_path: Path, request: pytest.FixtureRequest, engine_name: str, noticed: str
 ) -> None:
     """Its process was stopped for longer than its lease, and goes on: that is no failure to tell a client of."""
 
-    async def scene() -> None:
-        go, taken = asyncio.Event(), asyncio.Event()
-
-        async def agent(context: RunContext) -> None:
-            context.emit(e.PartDelta(part="text", delta="one "))
-            await context.set_upstream({"id": "u"})
-            await go.wait()
-            context.emit(e.RunFinished())
-            await context.drain()
-
-        async def again(context: RunContext) -> None:
-            taken.set()
-            answer = await context.ask(Interrupt(id="q", kind="input"))
-            context.emit(e.PartDelta(part="text", delta=f"and {answer.value}"), e.RunFinished())
-            await context.drain()
-
-        store = opened(host="there", lease_seconds=0.5)
-        async with (
-            engine((route(), Scripted(agent)), store=store) as slow,
-            engine((route(), Scripted(echo, attach=again)), store=opened()) as heir,
-        ):
-            one = await slow.runs.start(asking("two"))
-            other = await slow.runs.start(asking("three"))
-            await until(lambda: all(live.run.upstream is not None for live in slow.live.values()))
-            watching = asyncio.create_task(watched(slow, one.id))
-            waiting = asyncio.create_task(slow.runs.wait(one.id, timeout=60))
-            pausing = asyncio.create_task(slow.runs.wait(other.id))
-            await until(lambda: len(slow.live[one.id].log.waiting) == 1)
-            await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
-            await until(lambda: store.held_since == math.inf)
-            await heir.adopt()
-            await taken.wait()
-            await asyncio.to_thread(allow)
-            while not await heir.store.lives(slow.process):  # noqa: ASYNC110 - it is in no one's hands
-                await asyncio.sleep(0.01)
-            if noticed == "by the clock":
-                await slow.adopt_orphans()
-            else:
-                go.set()
-            await until(lambda: one.id not in slow.live)
-            asked = await waiting
-            assert asked is not None and asked.status is RunStatus.INTERRUPTED and asked.failure is None
-            await slow.runs.answer(one.id, Answer(value="two"))
-            done = await slow.runs.wait(one.id, timeout=60)
-            assert done is not None and done.status is RunStatus.SUCCESS
-            told = await watching
-            numbers = [number for number, _ in told]
-            assert numbers == sorted(set(numbers))
-            assert told[-3:] == (await heir.runs.events(one.id))[-3:] and isinstance(told[-1][1], e.RunFinished)
-            assert (await pausing or other).status is RunStatus.INTERRUPTED
-            assert (await slow.runs.cancel(other.id, wait=True)).status is RunStatus.CANCELLED
-
     opened, refuse, allow = lapsing(engine_name, tmp_path, request)
-    run(scene())
+    go, taken = asyncio.Event(), asyncio.Event()
+
+    async def agent(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="one "))
+        await context.set_upstream({"id": "u"})
+        await go.wait()
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def again(context: RunContext) -> None:
+        taken.set()
+        answer = await context.ask(Interrupt(id="q", kind="input"))
+        context.emit(e.PartDelta(part="text", delta=f"and {answer.value}"), e.RunFinished())
+        await context.drain()
+
+    store = opened(host="there", lease_seconds=0.5)
+    async with (
+        engine((route(), Scripted(agent)), store=store) as slow,
+        engine((route(), Scripted(echo, attach=again)), store=opened()) as heir,
+    ):
+        one = await slow.runs.start(asking("two"))
+        other = await slow.runs.start(asking("three"))
+        await until(lambda: all(live.run.upstream is not None for live in slow.live.values()))
+        watching = asyncio.create_task(watched(slow, one.id))
+        waiting = asyncio.create_task(slow.runs.wait(one.id, timeout=60))
+        pausing = asyncio.create_task(slow.runs.wait(other.id))
+        await until(lambda: len(slow.live[one.id].log.waiting) == 1)
+        await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
+        await until(lambda: store.held_since == math.inf)
+        await heir.adopt()
+        await taken.wait()
+        await asyncio.to_thread(allow)
+        while not await heir.store.lives(slow.process):  # noqa: ASYNC110 - it is in no one's hands
+            await asyncio.sleep(0.01)
+        if noticed == "by the clock":
+            await slow.adopt_orphans()
+        else:
+            go.set()
+        await until(lambda: one.id not in slow.live)
+        asked = await waiting
+        assert asked is not None and asked.status is RunStatus.INTERRUPTED and asked.failure is None
+        await slow.runs.answer(one.id, Answer(value="two"))
+        done = await slow.runs.wait(one.id, timeout=60)
+        assert done is not None and done.status is RunStatus.SUCCESS
+        told = await watching
+        numbers = [number for number, _ in told]
+        assert numbers == sorted(set(numbers))
+        assert told[-3:] == (await heir.runs.events(one.id))[-3:] and isinstance(told[-1][1], e.RunFinished)
+        assert (await pausing or other).status is RunStatus.INTERRUPTED
+        assert (await slow.runs.cancel(other.id, wait=True)).status is RunStatus.CANCELLED
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite", "postgresql"])
-def test_a_gateway_that_has_its_lease_again_knows_its_runs_for_its_own_and_asks_the_store_no_more(
+async def test_a_gateway_that_has_its_lease_again_knows_its_runs_for_its_own_and_asks_the_store_no_more(
     tmp_path: Path, request: pytest.FixtureRequest, engine_name: str
 ) -> None:
-    async def scene() -> None:
-        store = opened(host="there", lease_seconds=0.5)
-        async with engine((route(), Scripted(hang)), store=store) as gateway:
-            one = await gateway.runs.start(asking("two"))
-            await asyncio.to_thread(refuse)
-            await until(lambda: store.held_since == math.inf)
-            await gateway.adopt_orphans()
-            await gateway.adopt_orphans()
-            await asyncio.to_thread(allow)
-            await until(lambda: store.held_since < math.inf)
-            asked = []
-            ask = store.owner_of
-            monkeypatch.setattr(store, "owner_of", lambda run_id: asked.append(run_id) or ask(run_id))
-            assert not await gateway.taken_over(one.id)
-            for _ in range(4):
-                await gateway.adopt_orphans()
-            assert not await gateway.taken_over(one.id)
-            assert asked == [one.id] * 3, "before any look, and in two"
-
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     opened, refuse, allow = lapsing(engine_name, tmp_path, request)
-    run(scene())
+    store = opened(host="there", lease_seconds=0.5)
+    async with engine((route(), Scripted(hang)), store=store) as gateway:
+        one = await gateway.runs.start(asking("two"))
+        await asyncio.to_thread(refuse)
+        await until(lambda: store.held_since == math.inf)
+        await gateway.adopt_orphans()
+        await gateway.adopt_orphans()
+        await asyncio.to_thread(allow)
+        await until(lambda: store.held_since < math.inf)
+        asked = []
+        ask = store.owner_of
+        monkeypatch.setattr(store, "owner_of", lambda run_id: asked.append(run_id) or ask(run_id))
+        assert not await gateway.taken_over(one.id)
+        for _ in range(4):
+            await gateway.adopt_orphans()
+        assert not await gateway.taken_over(one.id)
+        assert asked == [one.id] * 3, "before any look, and in two"

@@ -22,7 +22,7 @@ from gateway.store import Recovered, RunChange, write_queue
 from gateway.store.sqlite import SqliteStore, changes, writer
 from tests.store.makers import SQLITE
 from tests.store.place import Place, entry, eventually, make_run, new_id, numbers
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="the system cannot write at a place of a file")
 
@@ -101,29 +101,27 @@ async def test_a_run_and_its_end_are_one_row_that_is_written_once(path: Path, pa
         assert await again.claim() == []
 
 
-def test_a_run_that_takes_longer_has_its_row_in_a_moment(path: Path) -> None:
-    async def main() -> None:
-        async with opened(path) as store:
-            one = await begin(store)
-            store.save(replace(one, upstream={"at": 1}))
+@on(Clock)
+async def test_a_run_that_takes_longer_has_its_row_in_a_moment(path: Path) -> None:
+    async with opened(path) as store:
+        one = await begin(store)
+        store.save(replace(one, upstream={"at": 1}))
 
-            async def written() -> bool:
-                return rows(path) == [(one.id, "running")]
+        async def written() -> bool:
+            return rows(path) == [(one.id, "running")]
 
-            await eventually(written)
-            assert (await store.run(one.id)).upstream == {"at": 1}
-            await store.commit(one.id, RunChange(run=ended(one), events=(entry(2),), release=True))
-            assert rows(path) == [(one.id, "success")] and numbers(await store.events(one.id)) == [1, 2]
-            other = await begin(store)
-            assert (other.id, "running") in rows(path), "it is taken for as slow"
-            await later(write_queue.SLOW_SECONDS)
-            third = await begin(store)
-            assert len(rows(path)) == 2
-            await store.commit(third.id, RunChange(run=ended(third), release=True), soon=True)
-            await begin(store)
-            assert len(rows(path)) == 3
-
-    run(main(), loop_factory=Clock)
+        await eventually(written)
+        assert (await store.run(one.id)).upstream == {"at": 1}
+        await store.commit(one.id, RunChange(run=ended(one), events=(entry(2),), release=True))
+        assert rows(path) == [(one.id, "success")] and numbers(await store.events(one.id)) == [1, 2]
+        other = await begin(store)
+        assert (other.id, "running") in rows(path), "it is taken for as slow"
+        await later(write_queue.SLOW_SECONDS)
+        third = await begin(store)
+        assert len(rows(path)) == 2
+        await store.commit(third.id, RunChange(run=ended(third), release=True), soon=True)
+        await begin(store)
+        assert len(rows(path)) == 3
 
 
 @pytest.mark.parametrize("asks", ["run", "runs", "count_runs", "events", "owner_of", "commit", "delete_run"])

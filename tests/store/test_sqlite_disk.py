@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-def test_a_disk_that_can_be_synced_again_is_noticed_though_nothing_is_written(
+async def test_a_disk_that_can_be_synced_again_is_noticed_though_nothing_is_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = True
@@ -41,19 +41,15 @@ def test_a_disk_that_can_be_synced_again_is_noticed_though_nothing_is_written(
     async def well() -> bool:
         return not store.trouble
 
-    async def main() -> None:
-        nonlocal broken
-        await store.open()
-        with pytest.raises(Unsynced):
-            await store.create_run(make_run(), [entry(1)], reserved=9)
-        assert store.trouble == "the store failed"
-        broken = False
-        await eventually(well)
-        await store.close()
-
     monkeypatch.setattr(disk_thread, "sync", sync)
     store = SqliteStore(path, lease_seconds=0.3)
-    run(main())
+    await store.open()
+    with pytest.raises(Unsynced):
+        await store.create_run(make_run(), [entry(1)], reserved=9)
+    assert store.trouble == "the store failed"
+    broken = False
+    await eventually(well)
+    await store.close()
 
 
 def wal(path: Path) -> bytes:

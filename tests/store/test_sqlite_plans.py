@@ -190,17 +190,9 @@ def test_a_run_that_succeeds_moves_in_no_index_but_those_of_what_is_under_way(tm
     assert len(moved) <= 3, "runs_unfinished, runs_failed, runs_agent_failed: each has its condition in front"
 
 
-def test_a_file_from_before_knows_whose_its_runs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_from_before_knows_whose_its_runs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store.db"
     runs = [make_run("a", principal='é"'), make_run("b"), make_run("c", metadata={"principal": "x"})]
-
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        for query, expected in ((RunQuery(principal='é"'), ["a"]), (RunQuery(principal="x"), [])):
-            assert [one.id for one in await store.runs(query)] == expected
-            assert await store.count_runs(query) == len(expected)
-        await store.close()
 
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:6])
@@ -212,4 +204,9 @@ def test_a_file_from_before_knows_whose_its_runs_are(tmp_path: Path, monkeypatch
                 (one.id, encode(one)),
             )
         connection.close()
-    run(main())
+    store = SqliteStore(path)
+    await store.open()
+    for query, expected in ((RunQuery(principal='é"'), ["a"]), (RunQuery(principal="x"), [])):
+        assert [one.id for one in await store.runs(query)] == expected
+        assert await store.count_runs(query) == len(expected)
+    await store.close()

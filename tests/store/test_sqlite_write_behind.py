@@ -15,7 +15,7 @@ from gateway.core.types import Run
 from gateway.store import LogEntry, RunChange, write_queue
 from gateway.store.sqlite import SqliteStore, changes, log
 from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
-from tests.support.aio import Still, later, run
+from tests.support.aio import Still, later, on
 
 
 @pytest.fixture
@@ -211,60 +211,54 @@ def released(found: list[list[str]], most: int = write_queue.MOST_RUNS) -> write
     return queue
 
 
-def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_goes_with_nothing_that_is_due_earlier() -> None:
-    async def main() -> None:
-        found: list[list[str]] = []
-        held = released(found)
-        held.append("early", tokens(1, 1))
-        await later(write_queue.DELTA_SECONDS * 0.5)
-        held.append("late", tokens(1, 1))
-        held.append("acts", [entry(1)])
-        await later(write_queue.SECONDS + 0.001)
-        assert found == [["acts"]]
-        await later(write_queue.DELTA_SECONDS * 0.4)
-        assert found == [["acts"], ["early", "late"]]
-        assert not held.holds()
-
-    run(main(), loop_factory=Still)
+@on(Still)
+async def test_the_text_of_all_runs_is_written_when_the_first_is_due_and_with_nothing_that_is_due_earlier() -> None:
+    found: list[list[str]] = []
+    held = released(found)
+    held.append("early", tokens(1, 1))
+    await later(write_queue.DELTA_SECONDS * 0.5)
+    held.append("late", tokens(1, 1))
+    held.append("acts", [entry(1)])
+    await later(write_queue.SECONDS + 0.001)
+    assert found == [["acts"]]
+    await later(write_queue.DELTA_SECONDS * 0.4)
+    assert found == [["acts"], ["early", "late"]]
+    assert not held.holds()
 
 
-def test_the_text_of_many_runs_that_came_bit_by_bit_is_released_bit_by_bit_and_none_later_than_it_is_due() -> None:
-    async def main() -> None:
-        found: list[list[str]] = []
-        held = released(found, 2)
-        for name in "abcde":
-            held.append(name, tokens(1, 1))
-            await later(0.01)
-        await later(write_queue.DELTA_SECONDS - 0.05)
-        assert found == [["a", "b"]], "the second goes with the first, and the others are not due"
-        held.append("acts", [entry(1)])
-        await later(0.02)
-        assert found == [["a", "b"], ["c", "d"]]
-        await later(0.02)
-        assert found == [["a", "b"], ["c", "d"], ["e", "acts"]]
-        assert not held.holds()
-
-    run(main(), loop_factory=Still)
+@on(Still)
+async def test_the_text_of_many_runs_that_came_bit_by_bit_is_released_bit_by_bit_and_none_later_than_is_due() -> None:
+    found: list[list[str]] = []
+    held = released(found, 2)
+    for name in "abcde":
+        held.append(name, tokens(1, 1))
+        await later(0.01)
+    await later(write_queue.DELTA_SECONDS - 0.05)
+    assert found == [["a", "b"]], "the second goes with the first, and the others are not due"
+    held.append("acts", [entry(1)])
+    await later(0.02)
+    assert found == [["a", "b"], ["c", "d"]]
+    await later(0.02)
+    assert found == [["a", "b"], ["c", "d"], ["e", "acts"]]
+    assert not held.holds()
 
 
-def test_what_was_taken_meanwhile_is_not_released_again_and_what_came_since_only_when_it_is_due() -> None:
-    async def main() -> None:
-        found: list[list[str]] = []
-        held = released(found)
-        held.append("taken", tokens(1, 1))
-        await later(write_queue.DELTA_SECONDS * 0.5)
-        held.submit(lambda: None, run="taken", own=True)
-        assert found.pop() == ["taken", "taken"], "with the job that it goes before"
-        held.append("taken", tokens(2, 1))
-        await later(write_queue.DELTA_SECONDS * 0.5)
-        assert found == []
-        held.append("taken", [entry(3)])
-        await later(write_queue.SECONDS)
-        assert found == [["taken"]] and not held.holds()
-        await later(write_queue.DELTA_SECONDS)
-        assert found == [["taken"]]
-
-    run(main(), loop_factory=Still)
+@on(Still)
+async def test_what_was_taken_meanwhile_is_not_released_again_and_what_came_since_only_when_it_is_due() -> None:
+    found: list[list[str]] = []
+    held = released(found)
+    held.append("taken", tokens(1, 1))
+    await later(write_queue.DELTA_SECONDS * 0.5)
+    held.submit(lambda: None, run="taken", own=True)
+    assert found.pop() == ["taken", "taken"], "with the job that it goes before"
+    held.append("taken", tokens(2, 1))
+    await later(write_queue.DELTA_SECONDS * 0.5)
+    assert found == []
+    held.append("taken", [entry(3)])
+    await later(write_queue.SECONDS)
+    assert found == [["taken"]] and not held.holds()
+    await later(write_queue.DELTA_SECONDS)
+    assert found == [["taken"]]
 
 
 async def test_text_is_written_though_no_commit_comes(tmp_path: Path) -> None:

@@ -6,7 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import pytest
+import uvloop
+
 T = TypeVar("T")
+
+
+def on(*loops: Callable[[], asyncio.AbstractEventLoop]) -> pytest.MarkDecorator:
+    """A mark: a test that is a coroutine is run on a loop of each of these kinds."""
+    return pytest.mark.loop.with_args(*loops)
+
+
+EACH_LOOP = on(asyncio.new_event_loop, uvloop.new_event_loop)
 
 
 class Clock(asyncio.SelectorEventLoop):

@@ -80,64 +80,53 @@ def answer(token: str, **more: Any) -> tuple[int, bytes]:
     return 200, json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 600, **more}).encode()
 
 
-def test_one_token_is_asked_for_by_all_who_wait_and_used_until_shortly_before_its_end(
+async def test_one_token_is_asked_for_by_all_who_wait_and_used_until_shortly_before_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(credentials, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    async def scene() -> None:
-        async with serving() as server:
-            server.answers = {"/token": [answer("one"), answer("two")], "/": [(200, b"")] * 12}
-            async with HttpClient(server.url, auth=credentials_of(target(f"{server.url}/token"))) as client:
-                await asyncio.gather(*(client.request("POST", "/", json=b"{}") for _ in range(10)))
-                for now[0] in (1569.0, 1571.0):
-                    await client.request("GET", "/")
-            assert server.tokens() == ["one"] * 11 + ["two"]
-            asked = [(head, parse_qs(body.decode())) for head, body in server.seen if head.split()[1] == "/token"]
-            assert [fields for _, fields in asked] == [{"grant_type": ["client_credentials"]}] * 2
-            assert "uthorization: Basic cm9ib3Q6c2VjcmV0\r\n" in asked[0][0]
-
-    run(scene())
-
-
-def test_a_refused_token_is_asked_for_once_more_and_no_oftener() -> None:
-    async def scene() -> None:
-        async with serving() as server:
-            server.answers = {
-                "/token": [answer("old"), answer("new"), answer("newer")],
-                "/": [(401, b""), (200, b"in"), (401, b""), (401, b"no")],
-            }
-            async with HttpClient(server.url, auth=credentials_of(target(f"{server.url}/token"))) as client:
-                first = await client.request("POST", "/", json=b'{"a":1}')
-                second = await client.request("POST", "/", json=b'{"a":2}')
-            assert (first.body, second.status, second.body) == (b"in", 401, b"no")
-            assert server.tokens() == ["old", "new", "new", "newer"]
-            assert [body for head, body in server.seen if head.startswith("POST / ")] == [b'{"a":1}'] * 2 + [
-                b'{"a":2}'
-            ] * 2
-
-    run(scene())
-
-
-def test_the_client_is_shown_in_the_body_where_the_server_wants_that() -> None:
-    async def scene() -> None:
-        async with serving() as server:
-            server.answers = {"/token": [answer("x")], "/": [(200, b"")]}
-            made = target(f"{server.url}/token", send="body", scope="a b", audience="me")
-            async with HttpClient(server.url, auth=credentials_of(made)) as client:
+    async with serving() as server:
+        server.answers = {"/token": [answer("one"), answer("two")], "/": [(200, b"")] * 12}
+        async with HttpClient(server.url, auth=credentials_of(target(f"{server.url}/token"))) as client:
+            await asyncio.gather(*(client.request("POST", "/", json=b"{}") for _ in range(10)))
+            for now[0] in (1569.0, 1571.0):
                 await client.request("GET", "/")
-            head, body = server.seen[0]
-            assert "uthorization" not in head
-            assert parse_qs(body.decode()) == {
-                "grant_type": ["client_credentials"],
-                "client_id": ["robot"],
-                "client_secret": ["secret"],
-                "scope": ["a b"],
-                "audience": ["me"],
-            }
+        assert server.tokens() == ["one"] * 11 + ["two"]
+        asked = [(head, parse_qs(body.decode())) for head, body in server.seen if head.split()[1] == "/token"]
+        assert [fields for _, fields in asked] == [{"grant_type": ["client_credentials"]}] * 2
+        assert "uthorization: Basic cm9ib3Q6c2VjcmV0\r\n" in asked[0][0]
 
-    run(scene())
+
+async def test_a_refused_token_is_asked_for_once_more_and_no_oftener() -> None:
+    async with serving() as server:
+        server.answers = {
+            "/token": [answer("old"), answer("new"), answer("newer")],
+            "/": [(401, b""), (200, b"in"), (401, b""), (401, b"no")],
+        }
+        async with HttpClient(server.url, auth=credentials_of(target(f"{server.url}/token"))) as client:
+            first = await client.request("POST", "/", json=b'{"a":1}')
+            second = await client.request("POST", "/", json=b'{"a":2}')
+        assert (first.body, second.status, second.body) == (b"in", 401, b"no")
+        assert server.tokens() == ["old", "new", "new", "newer"]
+        assert [body for head, body in server.seen if head.startswith("POST / ")] == [b'{"a":1}'] * 2 + [b'{"a":2}'] * 2
+
+
+async def test_the_client_is_shown_in_the_body_where_the_server_wants_that() -> None:
+    async with serving() as server:
+        server.answers = {"/token": [answer("x")], "/": [(200, b"")]}
+        made = target(f"{server.url}/token", send="body", scope="a b", audience="me")
+        async with HttpClient(server.url, auth=credentials_of(made)) as client:
+            await client.request("GET", "/")
+        head, body = server.seen[0]
+        assert "uthorization" not in head
+        assert parse_qs(body.decode()) == {
+            "grant_type": ["client_credentials"],
+            "client_id": ["robot"],
+            "client_secret": ["secret"],
+            "scope": ["a b"],
+            "audience": ["me"],
+        }
 
 
 @pytest.mark.parametrize(
@@ -151,23 +140,20 @@ def test_the_client_is_shown_in_the_body_where_the_server_wants_that() -> None:
         ((200, b'{"access_token": "a", "token_type": "mac"}'), AgentBroken, "not Bearer"),
     ],
 )
-def test_what_keeps_a_token_from_being_had_is_told_without_the_secret(
+async def test_what_keeps_a_token_from_being_had_is_told_without_the_secret(
     said: tuple[int, bytes], kind: type[AgentError], told: str
 ) -> None:
-    async def scene() -> None:
-        async with serving() as server:
-            server.answers = {"/token": [said]}
-            async with HttpClient(server.url, auth=credentials_of(target(f"{server.url}/token"))) as client:
-                with pytest.raises(kind, match=told) as raised:
-                    await client.request("POST", "/", json=b"{}")
-            assert raised.value.untaken and f"no token could be had of {server.url[7:]}" in str(raised.value)
-            assert "secret" not in f"{raised.value} {raised.value.detail} {raised.value.__cause__}"
-            assert len(server.seen) == 1, "the agent is not asked without"
-
-    run(scene())
+    async with serving() as server:
+        server.answers = {"/token": [said]}
+        async with HttpClient(server.url, auth=credentials_of(target(f"{server.url}/token"))) as client:
+            with pytest.raises(kind, match=told) as raised:
+                await client.request("POST", "/", json=b"{}")
+        assert raised.value.untaken and f"no token could be had of {server.url[7:]}" in str(raised.value)
+        assert "secret" not in f"{raised.value} {raised.value.detail} {raised.value.__cause__}"
+        assert len(server.seen) == 1, "the agent is not asked without"
 
 
-def test_a_real_server_gives_tokens_for_requests_streams_and_websockets(provider: Process) -> None:
+async def test_a_real_server_gives_tokens_for_requests_streams_and_websockets(provider: Process) -> None:
     told: list[str | None] = []
 
     async def upgrade(connection: ServerConnection, request: Request) -> Response | None:
@@ -177,32 +163,26 @@ def test_a_real_server_gives_tokens_for_requests_streams_and_websockets(provider
     async def idle(connection: ServerConnection) -> None:
         await connection.wait_closed()
 
-    async def scene() -> None:
-        auth = credentials_of(target(f"{provider.url}/token", resource=AUDIENCE))
-        async with serving() as server, serve(idle, "127.0.0.1", 0, process_request=upgrade) as sockets:
-            server.answers = {"/": [(200, b"whole"), (200, b"stream")]}
-            async with HttpClient(server.url, auth=auth) as client:
-                assert (await client.request("POST", "/", json=b"{}")).body == b"whole"
-                async with client.stream("GET", "/") as response:
-                    assert await response.read() == b"stream"
-            (first, second) = server.tokens()
-            assert first == second and first.count(".") == 2, "a JWT, and one for both"
-            port = next(iter(sockets.sockets)).getsockname()[1]
-            socket = await connect(f"ws://127.0.0.1:{port}", auth=auth)
-            await socket.aclose()
-            assert told[0] == f"Bearer {first}" and told[1] not in (None, told[0])
-
-    run(scene())
+    auth = credentials_of(target(f"{provider.url}/token", resource=AUDIENCE))
+    async with serving() as server, serve(idle, "127.0.0.1", 0, process_request=upgrade) as sockets:
+        server.answers = {"/": [(200, b"whole"), (200, b"stream")]}
+        async with HttpClient(server.url, auth=auth) as client:
+            assert (await client.request("POST", "/", json=b"{}")).body == b"whole"
+            async with client.stream("GET", "/") as response:
+                assert await response.read() == b"stream"
+        (first, second) = server.tokens()
+        assert first == second and first.count(".") == 2, "a JWT, and one for both"
+        port = next(iter(sockets.sockets)).getsockname()[1]
+        socket = await connect(f"ws://127.0.0.1:{port}", auth=auth)
+        await socket.aclose()
+        assert told[0] == f"Bearer {first}" and told[1] not in (None, told[0])
 
 
-def test_a_wrong_secret_is_refused_by_a_real_server(provider: Process) -> None:
-    async def scene() -> None:
-        made = credentials_of(target(f"{provider.url}/token", client_secret="wrong"))
-        async with HttpClient("http://127.0.0.1:9", auth=made) as client:
-            with pytest.raises(AgentFailed, match="invalid_client"):
-                await client.request("GET", "/")
-
-    run(scene())
+async def test_a_wrong_secret_is_refused_by_a_real_server(provider: Process) -> None:
+    made = credentials_of(target(f"{provider.url}/token", client_secret="wrong"))
+    async with HttpClient("http://127.0.0.1:9", auth=made) as client:
+        with pytest.raises(AgentFailed, match="invalid_client"):
+            await client.request("GET", "/")
 
 
 def test_the_secret_is_in_no_text_of_the_options() -> None:
@@ -231,7 +211,7 @@ def demanding(authorities: dict[str, tuple[Path, Path]]) -> ssl.SSLContext:
     return context
 
 
-def test_a_certificate_is_shown_to_a_server_that_demands_it_and_changed_files_are_taken(
+async def test_a_certificate_is_shown_to_a_server_that_demands_it_and_changed_files_are_taken(
     authorities: dict[str, tuple[Path, Path]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = tmp_path / "mine.pem"
@@ -249,34 +229,31 @@ def test_a_certificate_is_shown_to_a_server_that_demands_it_and_changed_files_ar
     async def idle(connection: ServerConnection) -> None:
         await connection.wait_closed()
 
-    async def scene() -> None:
-        context = demanding(authorities)
-        mine.write_bytes(authorities["stranger"][1].read_bytes())
-        made = TargetOptions(protocol="x", tls=TlsOptions(ca=authorities["server"][0], cert=mine))
-        auth = credentials_of(made)
-        async with (
-            await asyncio.start_server(hello, "127.0.0.1", 0, ssl=context) as plain,
-            serve(idle, "127.0.0.1", 0, ssl=context) as sockets,
-        ):
-            url = f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}"
-            there = f"wss://127.0.0.1:{next(iter(sockets.sockets)).getsockname()[1]}"
-            async with HttpClient(url, auth=auth, timeout=20) as client:
+    context = demanding(authorities)
+    mine.write_bytes(authorities["stranger"][1].read_bytes())
+    made = TargetOptions(protocol="x", tls=TlsOptions(ca=authorities["server"][0], cert=mine))
+    auth = credentials_of(made)
+    async with (
+        await asyncio.start_server(hello, "127.0.0.1", 0, ssl=context) as plain,
+        serve(idle, "127.0.0.1", 0, ssl=context) as sockets,
+    ):
+        url = f"https://127.0.0.1:{plain.sockets[0].getsockname()[1]}"
+        there = f"wss://127.0.0.1:{next(iter(sockets.sockets)).getsockname()[1]}"
+        async with HttpClient(url, auth=auth, timeout=20) as client:
+            with pytest.raises(AgentGone):
+                await client.request("GET", "/")
+            mine.write_bytes(authorities["client"][1].read_bytes())
+            assert (await client.request("GET", "/")).body == b"hi"
+            async with client.stream("GET", "/") as response:
+                assert await response.read() == b"hi"
+            await (await connect(there, auth=auth)).aclose()
+            mine.write_bytes(b"half a file")
+            assert (await client.request("GET", "/")).body == b"hi"
+        assert "TLS goes on with the files of before" in caplog.text
+        for other in (TlsOptions(ca=authorities["stranger"][0]), TlsOptions(ca=authorities["server"][0])):
+            async with HttpClient(url, auth=credentials_of(TargetOptions(protocol="x", tls=other))) as client:
                 with pytest.raises(AgentGone):
                     await client.request("GET", "/")
-                mine.write_bytes(authorities["client"][1].read_bytes())
-                assert (await client.request("GET", "/")).body == b"hi"
-                async with client.stream("GET", "/") as response:
-                    assert await response.read() == b"hi"
-                await (await connect(there, auth=auth)).aclose()
-                mine.write_bytes(b"half a file")
-                assert (await client.request("GET", "/")).body == b"hi"
-            assert "TLS goes on with the files of before" in caplog.text
-            for other in (TlsOptions(ca=authorities["stranger"][0]), TlsOptions(ca=authorities["server"][0])):
-                async with HttpClient(url, auth=credentials_of(TargetOptions(protocol="x", tls=other))) as client:
-                    with pytest.raises(AgentGone):
-                        await client.request("GET", "/")
-
-    run(scene())
 
 
 def test_the_certificate_is_shown_to_the_token_server_too_and_stands_for_a_secret(

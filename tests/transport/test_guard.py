@@ -13,9 +13,10 @@ from gateway.core.errors import Denied, Invalid, Refused
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient, Unreachable
 from tests.support import aio
+from tests.support.aio import EACH_LOOP
 from tests.support.raw_http import Exchange, serving
 
-pytestmark = pytest.mark.each_loop
+pytestmark = EACH_LOOP
 
 
 def names(**table: list[str]) -> Callable[[str, int], Coroutine[Any, Any, list[str]]]:

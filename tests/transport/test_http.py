@@ -19,10 +19,11 @@ from gateway.transport.guard import Guard
 from gateway.transport.http import FilePart, HttpAuth, HttpClient, StreamResponse, Unreachable, segment
 from gateway.transport.http.response import PIECE, Gunzip
 from tests.support import aio
+from tests.support.aio import EACH_LOOP
 from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving
 
-pytestmark = pytest.mark.each_loop
+pytestmark = EACH_LOOP
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -17,12 +17,13 @@ from gateway.transport.http import FilePart, HttpAuth, HttpClient, Unreachable
 from gateway.transport.http.credentials import ReloadedTls
 from gateway.transport.http.outgoing import CallUrl
 from tests.support import aio
+from tests.support.aio import EACH_LOOP
 from tests.support.certificates import authority
 from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import until
 
-pytestmark = pytest.mark.each_loop
+pytestmark = EACH_LOOP
 
 
 async def hello(exchange: Exchange) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.http import HttpClient, StreamResponse
+from tests.support.aio import EACH_LOOP
 from tests.support.raw_http import Exchange, serving
 from tests.support.scripted import until
 
-pytestmark = pytest.mark.each_loop
+pytestmark = EACH_LOOP
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n"

@@ -22,7 +22,10 @@ from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.refusal import refusal_reason
 from gateway.transport.websocket.client import ClientSocket, UpgradeRefused, connect
 from tests.support import aio
+from tests.support.aio import EACH_LOOP
 from tests.support.websockets import library_serving, tcp_serving
+
+pytestmark = EACH_LOOP
 
 MIB = 1024 * 1024
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -46,7 +49,7 @@ async def receive(pipe: Pipe, count: int) -> list[bytes | Unreadable]:
     return found
 
 
-def test_messages_go_both_ways_in_order_as_text(run: Run) -> None:
+async def test_messages_go_both_ways_in_order_as_text() -> None:
     kinds: list[type] = []
 
     async def server(connection: ServerConnection) -> None:
@@ -54,66 +57,54 @@ def test_messages_go_both_ways_in_order_as_text(run: Run) -> None:
             kinds.append(type(message))
             await connection.send(message)
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            sent = [b'{"n":%d,"t":"\xc3\xa9"}' % n for n in range(500)]
-            await pipe.send(sent)
-            assert await receive(pipe, 500) == sent
-            assert set(kinds) == {str}
-            await pipe.aclose()
-            assert await pipe.receive() == []
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        sent = [b'{"n":%d,"t":"\xc3\xa9"}' % n for n in range(500)]
+        await pipe.send(sent)
+        assert await receive(pipe, 500) == sent
+        assert set(kinds) == {str}
+        await pipe.aclose()
+        assert await pipe.receive() == []
+        await pipe.aclose()
 
 
-def test_sixteen_mebibytes_and_more_pass_both_ways_whole_or_in_fragments(run: Run) -> None:
+async def test_sixteen_mebibytes_and_more_pass_both_ways_whole_or_in_fragments() -> None:
     async def server(connection: ServerConnection) -> None:
         message = await connection.recv()
         assert isinstance(message, str)
         await connection.send(message)
         await connection.send(message[at : at + MIB] for at in range(0, len(message), MIB))
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            large = b'{"a":"' + b"x" * (17 * MIB) + b'"}'
-            await pipe.send([large])
-            assert [m == large for m in await receive(pipe, 2)] == [True, True]
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        large = b'{"a":"' + b"x" * (17 * MIB) + b'"}'
+        await pipe.send([large])
+        assert [m == large for m in await receive(pipe, 2)] == [True, True]
+        await pipe.aclose()
 
 
-def test_over_the_limit_is_unreadable_and_the_connection_lives_on(run: Run) -> None:
-    async def main() -> None:
-        async with library_serving(echo) as url:
-            pipe = await connect(url, limit=1000)
-            await pipe.send([b"x" * 1000, b'{"id":1,' + b"y" * 1200, b"z"])
-            whole, over, last = await receive(pipe, 3)
-            assert (whole, last) == (b"x" * 1000, b"z")
-            assert over == Unreadable("a message of more than 1000 bytes", b'{"id":1,' + b"y" * 192, 1208, b"y" * 200)
-            await pipe.send([b"x" * 3000])
-            with pytest.raises(AgentGone, match="far over the limit"):
-                await pipe.receive()
-            await pipe.aclose()
-
-    run(main())
+async def test_over_the_limit_is_unreadable_and_the_connection_lives_on() -> None:
+    async with library_serving(echo) as url:
+        pipe = await connect(url, limit=1000)
+        await pipe.send([b"x" * 1000, b'{"id":1,' + b"y" * 1200, b"z"])
+        whole, over, last = await receive(pipe, 3)
+        assert (whole, last) == (b"x" * 1000, b"z")
+        assert over == Unreadable("a message of more than 1000 bytes", b'{"id":1,' + b"y" * 192, 1208, b"y" * 200)
+        await pipe.send([b"x" * 3000])
+        with pytest.raises(AgentGone, match="far over the limit"):
+            await pipe.receive()
+        await pipe.aclose()
 
 
-def test_a_binary_message_is_unreadable_and_nothing_is_read_into_it(run: Run) -> None:
+async def test_a_binary_message_is_unreadable_and_nothing_is_read_into_it() -> None:
     async def server(connection: ServerConnection) -> None:
         await connection.send(b'{"jsonrpc":"2.0","id":1,"method":"m"}')
         await connection.send("text")
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            assert await receive(pipe, 3) == [Unreadable("a binary message", b"", 37), b"text"]
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        assert await receive(pipe, 3) == [Unreadable("a binary message", b"", 37), b"text"]
+        await pipe.aclose()
 
 
 def test_what_the_upgrade_says_both_ways(run: Run) -> None:
@@ -179,36 +170,30 @@ def test_what_is_no_url_is_invalid(url: str) -> None:
         aio.run(connect(url))
 
 
-def test_credentials_and_queries_stay_out_of_names_and_errors(run: Run) -> None:
-    async def main() -> None:
-        async with library_serving(echo) as url:
-            pipe = await connect(url.replace("ws://", "ws://user:secret@") + "?token=secret")
-            assert "secret" not in pipe.name
-            await pipe.aclose()
-        with pytest.raises(Unreachable) as caught:
-            await connect(url.replace("ws://", "ws://user:secret@") + "?token=secret")
-        assert "secret" not in str(caught.value) + caught.value.detail
-
-    run(main())
+async def test_credentials_and_queries_stay_out_of_names_and_errors() -> None:
+    async with library_serving(echo) as url:
+        pipe = await connect(url.replace("ws://", "ws://user:secret@") + "?token=secret")
+        assert "secret" not in pipe.name
+        await pipe.aclose()
+    with pytest.raises(Unreachable) as caught:
+        await connect(url.replace("ws://", "ws://user:secret@") + "?token=secret")
+    assert "secret" not in str(caught.value) + caught.value.detail
 
 
 # --- no connection -----------------------------------------------------------------------------------------------
 
 
-def test_a_status_that_is_no_upgrade_is_told_with_what_came(run: Run) -> None:
+async def test_a_status_that_is_no_upgrade_is_told_with_what_came() -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         response = connection.respond(HTTPStatus.NOT_FOUND, "no such agent")
         response.headers["X-Reason"] = "r"
         return response
 
-    async def main() -> None:
-        async with library_serving(echo, process_request=refuse) as url:
-            with pytest.raises(UpgradeRefused, match=r"status 404: no such agent$") as caught:
-                await connect(url)
-            assert (caught.value.status, caught.value.body) == (404, b"no such agent")
-            assert caught.value.headers["x-reason"] == "r"
-
-    run(main())
+    async with library_serving(echo, process_request=refuse) as url:
+        with pytest.raises(UpgradeRefused, match=r"status 404: no such agent$") as caught:
+            await connect(url)
+        assert (caught.value.status, caught.value.body) == (404, b"no such agent")
+        assert caught.value.headers["x-reason"] == "r"
 
 
 @pytest.mark.parametrize(
@@ -256,19 +241,16 @@ def test_a_redirect_is_not_followed_and_nothing_secret_goes_anywhere_else(run: R
     assert visited == []
 
 
-def test_no_proxy_of_the_environment_is_used(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "ws_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "")
 
-    async def main() -> None:
-        async with library_serving(echo) as url:
-            pipe = await connect(url)
-            await pipe.send([b"1"])
-            assert await pipe.receive() == [b"1"]
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(echo) as url:
+        pipe = await connect(url)
+        await pipe.send([b"1"])
+        assert await pipe.receive() == [b"1"]
+        await pipe.aclose()
 
 
 def test_nobody_there_is_unreachable(run: Run) -> None:
@@ -280,16 +262,13 @@ def test_nobody_there_is_unreachable(run: Run) -> None:
         run(connect("ws://nowhere.invalid/"))
 
 
-def test_who_does_not_answer_the_upgrade_is_given_up(run: Run) -> None:
+async def test_who_does_not_answer_the_upgrade_is_given_up() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
 
-    async def main() -> None:
-        async with tcp_serving(silent) as url:
-            with pytest.raises(AgentTimeout):
-                await connect(url, open_timeout=0.1)
-
-    run(main())
+    async with tcp_serving(silent) as url:
+        with pytest.raises(AgentTimeout):
+            await connect(url, open_timeout=0.1)
 
 
 @pytest.mark.parametrize(
@@ -304,20 +283,17 @@ def test_who_does_not_answer_the_upgrade_is_given_up(run: Run) -> None:
         (b"HTTP/1.1 101 S\r\n\r\n", AgentBroken),
     ],
 )
-def test_who_does_not_speak_websocket_is_told_so(run: Run, answer: bytes, error: type[Exception]) -> None:
+async def test_who_does_not_speak_websocket_is_told_so(answer: bytes, error: type[Exception]) -> None:
     async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
         writer.write_eof()
         await reader.read()
 
-    async def main() -> None:
-        async with tcp_serving(odd) as url:
-            with pytest.raises(error) as caught:
-                await connect(url, open_timeout=30)
-            assert type(caught.value) is error
-
-    run(main())
+    async with tcp_serving(odd) as url:
+        with pytest.raises(error) as caught:
+            await connect(url, open_timeout=30)
+        assert type(caught.value) is error
 
 
 def test_why_no_connection_is_made_to_a_name_with_two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,36 +303,30 @@ def test_why_no_connection_is_made_to_a_name_with_two_addresses(monkeypatch: pyt
         aio.run(connect("ws://agent.example:1"))
 
 
-def test_tls_is_refused_by_who_has_none(run: Run) -> None:
-    async def main() -> None:
-        async with library_serving(echo) as url:
-            with pytest.raises(AgentGone):
-                await connect(url.replace("ws://", "wss://"))
-
-    run(main())
+async def test_tls_is_refused_by_who_has_none() -> None:
+    async with library_serving(echo) as url:
+        with pytest.raises(AgentGone):
+            await connect(url.replace("ws://", "wss://"))
 
 
-def test_a_caller_that_is_cancelled_while_connecting_leaves_nothing(run: Run) -> None:
-    async def main() -> None:
-        gone = asyncio.Event()
+async def test_a_caller_that_is_cancelled_while_connecting_leaves_nothing() -> None:
+    gone = asyncio.Event()
 
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            connected.set()
-            with contextlib.suppress(ConnectionError):
-                await reader.read(-1)
-            gone.set()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        connected.set()
+        with contextlib.suppress(ConnectionError):
+            await reader.read(-1)
+        gone.set()
 
-        connected = asyncio.Event()
-        async with tcp_serving(silent) as url:
-            connecting = asyncio.create_task(connect(url))
-            await connected.wait()
-            connecting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await connecting
-            await asyncio.wait_for(gone.wait(), 30)
-
-    run(main())
+    connected = asyncio.Event()
+    async with tcp_serving(silent) as url:
+        connecting = asyncio.create_task(connect(url))
+        await connected.wait()
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await asyncio.wait_for(gone.wait(), 30)
 
 
 # --- the end -----------------------------------------------------------------------------------------------------
@@ -366,60 +336,51 @@ def test_a_caller_that_is_cancelled_while_connecting_leaves_nothing(run: Run) ->
     ("code", "reason", "told"),
     [(1000, "", None), (1001, "bye", None), (1011, "out of memory", "1011 out of memory"), (4000, "", r"4000\)")],
 )
-def test_a_close_is_the_end_and_says_why_where_there_is_more_to_say(
-    run: Run, code: int, reason: str, told: str | None
+async def test_a_close_is_the_end_and_says_why_where_there_is_more_to_say(
+    code: int, reason: str, told: str | None
 ) -> None:
     async def server(connection: ServerConnection) -> None:
         await connection.send("last")
         await connection.close(code, reason)
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            assert await pipe.receive() == [b"last"]
-            if told is None:
-                assert await pipe.receive() == []
-            else:
-                with pytest.raises(AgentGone, match=told):
-                    await pipe.receive()
-            with pytest.raises(AgentGone):
-                await pipe.send([b"1"])
-            await pipe.aclose()
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        assert await pipe.receive() == [b"last"]
+        if told is None:
             assert await pipe.receive() == []
+        else:
+            with pytest.raises(AgentGone, match=told):
+                await pipe.receive()
+        with pytest.raises(AgentGone):
+            await pipe.send([b"1"])
+        await pipe.aclose()
+        assert await pipe.receive() == []
 
-    run(main())
 
-
-def test_a_connection_that_is_cut_is_gone(run: Run) -> None:
+async def test_a_connection_that_is_cut_is_gone() -> None:
     async def server(connection: ServerConnection) -> None:
         await connection.recv()
         connection.transport.abort()
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            await pipe.send([b"1"])
-            with pytest.raises(AgentGone, match="lost"):
-                await pipe.receive()
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        await pipe.send([b"1"])
+        with pytest.raises(AgentGone, match="lost"):
+            await pipe.receive()
+        await pipe.aclose()
 
 
-def test_text_that_is_no_utf8_ends_the_connection(run: Run) -> None:
+async def test_text_that_is_no_utf8_ends_the_connection() -> None:
     async def server(connection: ServerConnection) -> None:
         await connection.send(b"\xff", text=True)
         await connection.wait_closed()
         assert connection.close_code == 1007
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            with pytest.raises(AgentGone, match="not UTF-8"):
-                await pipe.receive()
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        with pytest.raises(AgentGone, match="not UTF-8"):
+            await pipe.receive()
+        await pipe.aclose()
 
 
 async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -432,7 +393,7 @@ async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     await writer.drain()
 
 
-def test_who_answers_no_ping_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("CLOSE_SECONDS", 0.2), ("PING_INTERVAL", 0.02), ("PING_TIMEOUT", 0.05)):
         monkeypatch.setattr(f"gateway.transport.websocket.client.{name}", seconds)
 
@@ -440,37 +401,31 @@ def test_who_answers_no_ping_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) 
         await upgraded(reader, writer)
         await reader.read(-1)
 
-    async def main() -> None:
-        async with tcp_serving(dead) as url:
-            pipe = await connect(url)
-            with pytest.raises(AgentGone, match="ping"):
-                await pipe.receive()
-            await pipe.aclose()
-
-    run(main())
+    async with tcp_serving(dead) as url:
+        pipe = await connect(url)
+        with pytest.raises(AgentGone, match="ping"):
+            await pipe.receive()
+        await pipe.aclose()
 
 
-def test_closing_is_bounded_though_the_other_end_reads_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_is_bounded_though_the_other_end_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.transport.websocket.client.CLOSE_SECONDS", 0.2)
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await upgraded(reader, writer)
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with tcp_serving(deaf) as url:
-            pipe = await connect(url)
-            sending = asyncio.create_task(pipe.send([b"x" * MIB] * 64))
-            done, _ = await asyncio.wait([sending], timeout=0.2)
-            assert not done  # it waits for the reader, and holds little
-            await asyncio.wait_for(pipe.aclose(), 30)
-            with pytest.raises(AgentGone):
-                await asyncio.wait_for(sending, 30)
-
-    run(main())
+    async with tcp_serving(deaf) as url:
+        pipe = await connect(url)
+        sending = asyncio.create_task(pipe.send([b"x" * MIB] * 64))
+        done, _ = await asyncio.wait([sending], timeout=0.2)
+        assert not done  # it waits for the reader, and holds little
+        await asyncio.wait_for(pipe.aclose(), 30)
+        with pytest.raises(AgentGone):
+            await asyncio.wait_for(sending, 30)
 
 
-def test_a_client_that_receives_nothing_makes_the_server_wait(run: Run) -> None:
+async def test_a_client_that_receives_nothing_makes_the_server_wait() -> None:
     sent = 0
 
     async def server(connection: ServerConnection) -> None:
@@ -479,16 +434,13 @@ def test_a_client_that_receives_nothing_makes_the_server_wait(run: Run) -> None:
             await connection.send("x" * MIB)
             sent += 1
 
-    async def main() -> None:
-        async with library_serving(server) as url:
-            pipe = await connect(url)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), 0.5)
-            assert sent < 24  # most of it in the system's buffers
-            assert len(await receive(pipe, 64)) == 64
-            await pipe.aclose()
-
-    run(main())
+    async with library_serving(server) as url:
+        pipe = await connect(url)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 0.5)
+        assert sent < 24  # most of it in the system's buffers
+        assert len(await receive(pipe, 64)) == 64
+        await pipe.aclose()
 
 
 def test_a_client_socket_is_a_pipe() -> None:

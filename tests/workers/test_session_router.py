@@ -25,7 +25,7 @@ from gateway.core.errors import InterlinguaError, NotFound
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.asgi.uvicorn import HandedProtocol
 from gateway.workers.session_router import KEPT_CONNECTIONS, SessionRouter
-from tests.support.aio import run
+from tests.support.aio import on, run
 from tests.support.scripted import until
 
 THEIRS, OURS = f"{unguessable()}-w1", f"{unguessable()}-w2"
@@ -128,87 +128,78 @@ def _server(app: ASGIApp) -> uvicorn.Server:
 
 
 @pytest.mark.parametrize("where", ["header", "query", "path"])
-def test_a_request_goes_to_the_worker_that_its_id_names(where: str, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with pair(tmp_path) as both, both.client() as client:
-            for id, worker in ((THEIRS, "1"), (OURS, "2"), ("other", "2"), (f"{unguessable()}-w9", "2")):
-                headers = {"x-some-id": id} if where == "header" else {}
-                path = {"query": f"/messages?a=1&session_id={id}", "path": f"/-/mcp/{id}"}.get(where, "/mcp")
-                answer = await client.get(path, headers=headers)
-                assert answer.headers["x-worker"] == worker, id
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+@on(uvloop.new_event_loop)
+async def test_a_request_goes_to_the_worker_that_its_id_names(where: str, tmp_path: Path) -> None:
+    async with pair(tmp_path) as both, both.client() as client:
+        for id, worker in ((THEIRS, "1"), (OURS, "2"), ("other", "2"), (f"{unguessable()}-w9", "2")):
+            headers = {"x-some-id": id} if where == "header" else {}
+            path = {"query": f"/messages?a=1&session_id={id}", "path": f"/-/mcp/{id}"}.get(where, "/mcp")
+            answer = await client.get(path, headers=headers)
+            assert answer.headers["x-worker"] == worker, id
 
 
-def test_a_websocket_stays_where_it_is(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with pair(tmp_path) as both:
-            sent: list[Any] = []
+@on(uvloop.new_event_loop)
+async def test_a_websocket_stays_where_it_is(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        sent: list[Any] = []
 
-            async def send(message: Any) -> None:
-                sent.append(message)
+        async def send(message: Any) -> None:
+            sent.append(message)
 
-            scope: Any = {"type": "websocket", "path": f"/{THEIRS}", "headers": [], "query_string": b""}
-            nothing: Any = None
-            await both.router(scope, nothing, send)
-            assert sent[0]["type"].startswith("websocket.") and not both.connections
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+        scope: Any = {"type": "websocket", "path": f"/{THEIRS}", "headers": [], "query_string": b""}
+        nothing: Any = None
+        await both.router(scope, nothing, send)
+        assert sent[0]["type"].startswith("websocket.") and not both.connections
 
 
-def test_a_request_arrives_as_it_was_sent_and_from_whom(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with pair(tmp_path) as both, both.client() as client:
-            there = {"connection": "close", "te": "trailers", "expect": "100-continue"}
-            forged = there | {"interlingua-from": '[["10.0.0.1", 1], ["10.0.0.2", 2], "https"]'}
-            headers = [*forged.items(), ("Authorization", "Bearer x"), ("Mcp-Session-Id", THEIRS), ("x-two", "1")]
-            answer = await client.post("/a%20b/c?d=%20e&f", headers=[*headers, ("x-two", "2")], content=b"12345")
-            said = answer.json()
-            assert (said["client"][0], said["scheme"]) == ("127.0.0.1", "http")
-            assert said["server"] == ["127.0.0.1", both.port]
-            assert (said["method"], said["path"], said["query"]) == ("POST", "/a b/c", "d=%20e&f")
-            got = [tuple(each) for each in said["headers"]]
-            assert [value for name, value in got if name == "x-two"] == ["1", "2"]
-            assert ("authorization", "Bearer x") in got and ("content-length", "5") in got
-            assert ("te", "trailers") in got and not {"connection", "expect"} & {name for name, _ in got}
-            assert len(both.connections) == 1, "which is kept"
-            assert [name for name, _ in got].count("interlingua-from") == 1, "the client's, which counts for nothing"
-            assert answer.headers.get_list("date") and len(answer.headers.get_list("date")) == 1
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+@on(uvloop.new_event_loop)
+async def test_a_request_arrives_as_it_was_sent_and_from_whom(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both, both.client() as client:
+        there = {"connection": "close", "te": "trailers", "expect": "100-continue"}
+        forged = there | {"interlingua-from": '[["10.0.0.1", 1], ["10.0.0.2", 2], "https"]'}
+        headers = [*forged.items(), ("Authorization", "Bearer x"), ("Mcp-Session-Id", THEIRS), ("x-two", "1")]
+        answer = await client.post("/a%20b/c?d=%20e&f", headers=[*headers, ("x-two", "2")], content=b"12345")
+        said = answer.json()
+        assert (said["client"][0], said["scheme"]) == ("127.0.0.1", "http")
+        assert said["server"] == ["127.0.0.1", both.port]
+        assert (said["method"], said["path"], said["query"]) == ("POST", "/a b/c", "d=%20e&f")
+        got = [tuple(each) for each in said["headers"]]
+        assert [value for name, value in got if name == "x-two"] == ["1", "2"]
+        assert ("authorization", "Bearer x") in got and ("content-length", "5") in got
+        assert ("te", "trailers") in got and not {"connection", "expect"} & {name for name, _ in got}
+        assert len(both.connections) == 1, "which is kept"
+        assert [name for name, _ in got].count("interlingua-from") == 1, "the client's, which counts for nothing"
+        assert answer.headers.get_list("date") and len(answer.headers.get_list("date")) == 1
 
 
-def test_a_client_of_tls_is_one_at_the_other_worker_too(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with pair(tmp_path) as both:
-            there = httpx2.ASGITransport(app=both.router, client=("2001:db8::1", 7))
-            async with httpx2.AsyncClient(transport=there, base_url="https://gateway.example") as client:
-                said = (await client.get("/", headers={"mcp-session-id": THEIRS})).json()
-            assert (said["client"], said["scheme"]) == (["2001:db8::1", 7], "https")
-            assert said["server"] == ["gateway.example", None]
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+@on(uvloop.new_event_loop)
+async def test_a_client_of_tls_is_one_at_the_other_worker_too(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        there = httpx2.ASGITransport(app=both.router, client=("2001:db8::1", 7))
+        async with httpx2.AsyncClient(transport=there, base_url="https://gateway.example") as client:
+            said = (await client.get("/", headers={"mcp-session-id": THEIRS})).json()
+        assert (said["client"], said["scheme"]) == (["2001:db8::1", 7], "https")
+        assert said["server"] == ["gateway.example", None]
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_large_body_passes_whole(chunked: bool, tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_a_large_body_passes_whole(chunked: bool, tmp_path: Path) -> None:
     size = 5_000_000
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(50):
             yield bytes(size // 50)
 
-    async def work() -> None:
-        async with pair(tmp_path) as both, both.client() as client:
-            content: Any = pieces() if chunked else bytes(size)
-            headers = {"mcp-session-id": THEIRS, "expect": "100-continue"}
-            answer = await client.post("/", headers=headers, content=content)
-            assert answer.json()["body"] == size
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path) as both, both.client() as client:
+        content: Any = pieces() if chunked else bytes(size)
+        headers = {"mcp-session-id": THEIRS, "expect": "100-continue"}
+        answer = await client.post("/", headers=headers, content=content)
+        assert answer.json()["body"] == size
 
 
-def test_connections_between_workers_are_kept_and_as_many_as_are_needed(tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_connections_between_workers_are_kept_and_as_many_as_are_needed(tmp_path: Path) -> None:
     go = asyncio.Event()
     go.set()
 
@@ -216,25 +207,23 @@ def test_connections_between_workers_are_kept_and_as_many_as_are_needed(tmp_path
         await go.wait()
         await told(request)
 
-    async def work() -> None:
-        async with pair(tmp_path, serve) as both, both.client() as client:
-            headers = {"mcp-session-id": THEIRS}
-            for _ in range(10):
-                assert (await client.post("/", headers=headers, content=b"x")).status_code == 200
-            assert len(both.connections) == 1
-            go.clear()
-            asking = [asyncio.create_task(client.post("/", headers=headers, content=b"x")) for _ in range(50)]
-            await until(lambda: len(both.connections) == 50)
-            go.set()
-            assert [each.json()["body"] for each in await asyncio.gather(*asking)] == [1] * 50
-            await until(lambda: len(both.connections) == KEPT_CONNECTIONS)
-            both.router.close()
-            await until(lambda: not both.connections)
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, serve) as both, both.client() as client:
+        headers = {"mcp-session-id": THEIRS}
+        for _ in range(10):
+            assert (await client.post("/", headers=headers, content=b"x")).status_code == 200
+        assert len(both.connections) == 1
+        go.clear()
+        asking = [asyncio.create_task(client.post("/", headers=headers, content=b"x")) for _ in range(50)]
+        await until(lambda: len(both.connections) == 50)
+        go.set()
+        assert [each.json()["body"] for each in await asyncio.gather(*asking)] == [1] * 50
+        await until(lambda: len(both.connections) == KEPT_CONNECTIONS)
+        both.router.close()
+        await until(lambda: not both.connections)
 
 
-def test_an_answer_comes_piece_by_piece_and_nobody_waits_for_its_end(tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_an_answer_comes_piece_by_piece_and_nobody_waits_for_its_end(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     async def serve(request: HttpRequest) -> None:
@@ -245,22 +234,20 @@ def test_an_answer_comes_piece_by_piece_and_nobody_waits_for_its_end(tmp_path: P
         await go.wait()
         await request.end(b"data: 2\n\n")
 
-    async def work() -> None:
-        async with (
-            pair(tmp_path, serve) as both,
-            both.client() as client,
-            client.stream("GET", "/", headers={"mcp-session-id": THEIRS}) as answer,
-        ):
-            assert answer.headers.get_list("set-cookie") == ["a", "b"]
-            pieces = answer.aiter_raw()
-            assert await anext(pieces) == b"data: 1\n\n"
-            go.set()
-            assert b"".join([piece async for piece in pieces]) == b"data: 2\n\n"
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with (
+        pair(tmp_path, serve) as both,
+        both.client() as client,
+        client.stream("GET", "/", headers={"mcp-session-id": THEIRS}) as answer,
+    ):
+        assert answer.headers.get_list("set-cookie") == ["a", "b"]
+        pieces = answer.aiter_raw()
+        assert await anext(pieces) == b"data: 1\n\n"
+        go.set()
+        assert b"".join([piece async for piece in pieces]) == b"data: 2\n\n"
 
 
-def test_a_client_that_does_not_read_holds_the_answer_back(tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_a_client_that_does_not_read_holds_the_answer_back(tmp_path: Path) -> None:
     sent = 0
 
     async def serve(request: HttpRequest) -> None:
@@ -271,43 +258,38 @@ def test_a_client_that_does_not_read_holds_the_answer_back(tmp_path: Path) -> No
             sent += 1
         await request.end()
 
-    async def work() -> None:
-        async with pair(tmp_path, serve) as both:
-            reader, writer = await both.raw("GET /")
-            writer.write(b"\r\n")
-            await until(lambda: any(each.flow.write_paused for each in both.connections) and sent > 10)
-            assert sent < 300, "of 1000: some megabytes are in the sockets"
-            while await reader.read(1 << 20):
-                if sent == 1000:
-                    break
-            writer.close()
-            await until(lambda: sent == 1000)
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, serve) as both:
+        reader, writer = await both.raw("GET /")
+        writer.write(b"\r\n")
+        await until(lambda: any(each.flow.write_paused for each in both.connections) and sent > 10)
+        assert sent < 300, "of 1000: some megabytes are in the sockets"
+        while await reader.read(1 << 20):
+            if sent == 1000:
+                break
+        writer.close()
+        await until(lambda: sent == 1000)
 
 
-def test_a_worker_that_does_not_read_holds_the_client_back(tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_a_worker_that_does_not_read_holds_the_client_back(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     async def serve(request: HttpRequest) -> None:
         await go.wait()
         await told(request)
 
-    async def work() -> None:
-        async with pair(tmp_path, serve) as both:
-            reader, writer = await both.raw("POST /")
-            size = 50_000_000
-            writer.write(f"content-length: {size}\r\n\r\n".encode())
-            sending = asyncio.create_task(_all(writer, size))
-            await until(lambda: any(each.flow.read_paused for each in both.connections))
-            assert not sending.done()
-            go.set()
-            await sending
-            body = (await reader.readuntil(b"}")).partition(b"\r\n\r\n")[2]
-            assert json.loads(body)["body"] == size
-            writer.close()
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, serve) as both:
+        reader, writer = await both.raw("POST /")
+        size = 50_000_000
+        writer.write(f"content-length: {size}\r\n\r\n".encode())
+        sending = asyncio.create_task(_all(writer, size))
+        await until(lambda: any(each.flow.read_paused for each in both.connections))
+        assert not sending.done()
+        go.set()
+        await sending
+        body = (await reader.readuntil(b"}")).partition(b"\r\n\r\n")[2]
+        assert json.loads(body)["body"] == size
+        writer.close()
 
 
 async def _all(writer: asyncio.StreamWriter, size: int) -> None:
@@ -329,7 +311,8 @@ PART = {
 
 
 @pytest.mark.parametrize("when", [*WHOLE, *PART])
-def test_a_client_that_goes_is_gone_at_the_other_worker_too(
+@on(uvloop.new_event_loop)
+async def test_a_client_that_goes_is_gone_at_the_other_worker_too(
     when: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -347,62 +330,55 @@ def test_a_client_that_goes_is_gone_at_the_other_worker_too(
         except Exception as error:
             left.append(type(error).__name__)
 
-    async def work() -> None:
-        async with pair(tmp_path, serve) as both:
-            reader, writer = await both.raw("POST /")
-            writer.write((WHOLE | PART)[when])
-            await until(lambda: bool(both.connections if when == "little" else both.seen))
-            if when == "stream":
-                assert (await reader.readuntil(b"x\r\n")).startswith(b"HTTP/1.1 200")
-            writer.close()
-            await until(lambda: not both.connections)
-            await until(lambda: len(left) == len(both.seen))
-            assert left == ([] if when == "little" else ["ClientGone" if when in PART else "gone"])
-            assert "ended" not in caplog.text, "the other worker has not"
-            assert not [record for record in caplog.records if record.levelname == "ERROR"]
-            async with both.client() as client:  # and nothing of it is in the way of the next
-                assert (await client.get("/")).text == "here"
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, serve) as both:
+        reader, writer = await both.raw("POST /")
+        writer.write((WHOLE | PART)[when])
+        await until(lambda: bool(both.connections if when == "little" else both.seen))
+        if when == "stream":
+            assert (await reader.readuntil(b"x\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+        await until(lambda: not both.connections)
+        await until(lambda: len(left) == len(both.seen))
+        assert left == ([] if when == "little" else ["ClientGone" if when in PART else "gone"])
+        assert "ended" not in caplog.text, "the other worker has not"
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+        async with both.client() as client:  # and nothing of it is in the way of the next
+            assert (await client.get("/")).text == "here"
 
 
-def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@on(uvloop.new_event_loop)
+async def test_a_worker_that_dies_cuts_its_answers_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def serve(request: HttpRequest) -> None:
         await request.begin(200, [])
         await request.sent(b"data: 1\n\n")
         await request.gone()
 
-    async def work() -> None:
-        async with pair(tmp_path, serve) as both, both.client() as client:
-            with pytest.raises(httpx2.RemoteProtocolError):
-                async with client.stream("GET", "/", headers={"mcp-session-id": THEIRS}) as answer:
-                    async for piece in answer.aiter_raw():
-                        assert piece == b"data: 1\n\n"
-                        both.die()
-        assert not [record for record in caplog.records if record.levelname == "ERROR"], "the supervisor says so"
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, serve) as both, both.client() as client:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with client.stream("GET", "/", headers={"mcp-session-id": THEIRS}) as answer:
+                async for piece in answer.aiter_raw():
+                    assert piece == b"data: 1\n\n"
+                    both.die()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"], "the supervisor says so"
 
 
-def test_a_request_that_the_server_ends_ends_at_the_other_worker_too(
+@on(uvloop.new_event_loop)
+async def test_a_request_that_the_server_ends_ends_at_the_other_worker_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As where it outlasts the time for open requests."""
-
-    async def work() -> None:
-        async with pair(tmp_path, HttpRequest.gone) as both, both.client() as client:
-            asking = asyncio.create_task(client.post("/", headers={"mcp-session-id": THEIRS}, content=b"x"))
-            await until(lambda: bool(both.seen))
-            (task,) = both.front.tasks
-            task.cancel()
-            assert (await asking).status_code == 500
-            await until(lambda: not both.connections)
-        assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [asyncio.CancelledError]
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, HttpRequest.gone) as both, both.client() as client:
+        asking = asyncio.create_task(client.post("/", headers={"mcp-session-id": THEIRS}, content=b"x"))
+        await until(lambda: bool(both.seen))
+        (task,) = both.front.tasks
+        task.cancel()
+        assert (await asking).status_code == 500
+        await until(lambda: not both.connections)
+    assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [asyncio.CancelledError]
 
 
-def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_whole(
+@on(uvloop.new_event_loop)
+async def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def serve(request: HttpRequest) -> None:
@@ -410,34 +386,29 @@ def test_a_worker_that_dies_cuts_an_answer_off_also_where_the_request_is_not_who
         await request.sent(b"early")
         await request.gone()
 
-    async def work() -> None:
-        async with pair(tmp_path, serve) as both:
-            reader, writer = await both.raw("POST /")
-            writer.write(b"content-length: 1000000\r\n\r\n" + bytes(100_000))
-            assert (await reader.readuntil(b"early\r\n")).startswith(b"HTTP/1.1 200")
-            both.die()
-            assert await reader.read() == b"", "no last chunk"
-            writer.close()
-        assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    async with pair(tmp_path, serve) as both:
+        reader, writer = await both.raw("POST /")
+        writer.write(b"content-length: 1000000\r\n\r\n" + bytes(100_000))
+        assert (await reader.readuntil(b"early\r\n")).startswith(b"HTTP/1.1 200")
+        both.die()
+        assert await reader.read() == b"", "no last chunk"
+        writer.close()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_what_a_dead_worker_had_is_not_there_in_the_words_of_the_door(tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_what_a_dead_worker_had_is_not_there_in_the_words_of_the_door(tmp_path: Path) -> None:
     async def serve(request: HttpRequest) -> None:
         await request.gone()
 
-    async def work() -> None:
-        headers = {"mcp-session-id": THEIRS}
-        async with pair(tmp_path, serve) as both, both.client() as client:
-            asking = asyncio.create_task(client.post("/", headers=headers, content=b"x"))
-            await until(lambda: bool(both.seen))
-            both.die()
-            answer = await asking
-            assert (answer.status_code, answer.text.split(":")[0]) == (404, "no such session")
-            assert (await client.post("/", headers=headers, content=b"x")).text == "here", "which knows no such session"
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    headers = {"mcp-session-id": THEIRS}
+    async with pair(tmp_path, serve) as both, both.client() as client:
+        asking = asyncio.create_task(client.post("/", headers=headers, content=b"x"))
+        await until(lambda: bool(both.seen))
+        both.die()
+        answer = await asking
+        assert (answer.status_code, answer.text.split(":")[0]) == (404, "no such session")
+        assert (await client.post("/", headers=headers, content=b"x")).text == "here", "which knows no such session"
 
 
 def test_a_worker_for_which_as_many_wait_as_may_has_not_ended(tmp_path: Path) -> None:
@@ -460,7 +431,8 @@ def test_a_worker_for_which_as_many_wait_as_may_has_not_ended(tmp_path: Path) ->
         run(work(), loop_factory=uvloop.new_event_loop)
 
 
-def test_a_worker_that_stops_ends_streams_that_it_passes_on_and_no_answers(tmp_path: Path) -> None:
+@on(uvloop.new_event_loop)
+async def test_a_worker_that_stops_ends_streams_that_it_passes_on_and_no_answers(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     async def serve(request: HttpRequest) -> None:
@@ -469,19 +441,16 @@ def test_a_worker_that_stops_ends_streams_that_it_passes_on_and_no_answers(tmp_p
         await go.wait()
         await request.end(b" last")
 
-    async def work() -> None:
-        headers = {"mcp-session-id": THEIRS}
-        async with pair(tmp_path, serve) as both, both.client() as client:
-            async with (
-                client.stream("GET", "/", headers=headers) as stream,
-                client.stream("POST", "/", headers=headers) as answer,
-            ):
-                read, got = stream.aiter_raw(), answer.aiter_raw()
-                assert [await anext(read), await anext(got)] == [b"first", b"first"]
-                both.router.quiet()
-                assert [piece async for piece in read] == []
-                go.set()
-                assert [piece async for piece in got] == [b" last"]
-            assert (await client.get("/", headers=headers)).text == "here", "no stream begins any more"
-
-    run(work(), loop_factory=uvloop.new_event_loop)
+    headers = {"mcp-session-id": THEIRS}
+    async with pair(tmp_path, serve) as both, both.client() as client:
+        async with (
+            client.stream("GET", "/", headers=headers) as stream,
+            client.stream("POST", "/", headers=headers) as answer,
+        ):
+            read, got = stream.aiter_raw(), answer.aiter_raw()
+            assert [await anext(read), await anext(got)] == [b"first", b"first"]
+            both.router.quiet()
+            assert [piece async for piece in read] == []
+            go.set()
+            assert [piece async for piece in got] == [b" last"]
+        assert (await client.get("/", headers=headers)).text == "here", "no stream begins any more"

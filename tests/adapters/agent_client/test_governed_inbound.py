@@ -21,7 +21,6 @@ from gateway.core.version import version
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.inbound_rig import NATIVE, Native, Rig, asking, native, rig, scripted
-from tests.support.aio import run
 from tests.support.scripted import Scripted, echo
 
 _ALL = ThreadQuery()
@@ -110,7 +109,7 @@ async def test_a_manifest_that_promises_too_much_is_a_failed_initialize(tmp_path
         assert "agent.mcpCapabilities.http" in refused.message
 
 
-def test_a_manifest_is_held_against_the_agent_itself_however_long_it_takes_to_say_what_it_is(
+async def test_a_manifest_is_held_against_the_agent_itself_however_long_it_takes_to_say_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = Rules(tmp_path, promised={"agent": {"promptCapabilities": {"image": True}}})
@@ -122,18 +121,15 @@ def test_a_manifest_is_held_against_the_agent_itself_however_long_it_takes_to_sa
             await self.said.wait()
             return await super().describe()
 
-    async def body() -> None:
-        slow = Slow(echo, agent=ABLE)
-        async with governed(rules, (able()[0], slow)) as it:
-            asked = await (await it.raw()).begin("initialize", {"protocolVersion": 1})
-            assert not (await asyncio.wait([asked], timeout=0.3))[0]
-            slow.said.set()
-            assert (await asked)["_meta"]["aip44"]["via"] == "acme"
-            [can] = rules.of("check")
-            assert can["agent"]["mcpCapabilities"] == {"http": True, "sse": True, "acp": True}
-
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.01)
-    run(body())
+    slow = Slow(echo, agent=ABLE)
+    async with governed(rules, (able()[0], slow)) as it:
+        asked = await (await it.raw()).begin("initialize", {"protocolVersion": 1})
+        assert not (await asyncio.wait([asked], timeout=0.3))[0]
+        slow.said.set()
+        assert (await asked)["_meta"]["aip44"]["via"] == "acme"
+        [can] = rules.of("check")
+        assert can["agent"]["mcpCapabilities"] == {"http": True, "sse": True, "acp": True}
 
 
 async def test_a_client_that_chooses_its_agent_is_declared_what_all_of_them_may(tmp_path: Path) -> None:

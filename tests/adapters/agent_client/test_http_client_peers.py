@@ -18,7 +18,7 @@ from gateway.transport.http import HttpAuth
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.http_fake import Fake, fake, update
 from tests.adapters.agent_client.test_http_client import NEW, Connected, connected
-from tests.support.aio import Clock, run
+from tests.support.aio import Clock, on
 from tests.support.raw_http import Exchange
 from tests.support.scripted import until
 
@@ -129,31 +129,29 @@ async def test_a_session_id_that_no_header_can_hold_goes_in_the_message_alone() 
         assert all("acp-session-id" not in request.headers for request in there.requests)
 
 
-def test_the_answer_of_a_load_that_overtakes_the_replay_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@on(Clock)
+async def test_the_answer_of_a_load_that_overtakes_the_replay_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SETTLE_SECONDS", 20.0)  # which are over when the test says so
     monkeypatch.setattr(http, "SETTLE_MOST", 40.0)
 
-    async def case() -> None:
-        async with fake() as there, connected(there.url) as here:
+    async with fake() as there, connected(there.url) as here:
 
-            async def loads(exchange: Exchange, message: dict[str, Any]) -> None:
-                await exchange.answer(status="202 Accepted")
-                if message.get("method") == "session/load":
-                    told = {"id": message["id"], "result": {}}
-                    await there.say(None, told, {"id": 99, "method": "_now", "params": {}})
+        async def loads(exchange: Exchange, message: dict[str, Any]) -> None:
+            await exchange.answer(status="202 Accepted")
+            if message.get("method") == "session/load":
+                told = {"id": message["id"], "result": {}}
+                await there.say(None, told, {"id": 99, "method": "_now", "params": {}})
 
-            there.post = loads
-            load = asyncio.create_task(here.ask("session/load", {**NEW, "sessionId": "s1"}))
-            await until(lambda: here.editor.asked == ["_now"])  # the answer was there before this
-            await there.say("s1", update("s1", "one"), update("s1", "two"))
-            await until(lambda: here.editor.said == ["one", "two"])
-            assert not load.done()
-            clock = asyncio.get_running_loop()
-            assert isinstance(clock, Clock)
-            clock.ahead += 21
-            assert await load == {}
-
-    run(case(), loop_factory=Clock)
+        there.post = loads
+        load = asyncio.create_task(here.ask("session/load", {**NEW, "sessionId": "s1"}))
+        await until(lambda: here.editor.asked == ["_now"])  # the answer was there before this
+        await there.say("s1", update("s1", "one"), update("s1", "two"))
+        await until(lambda: here.editor.said == ["one", "two"])
+        assert not load.done()
+        clock = asyncio.get_running_loop()
+        assert isinstance(clock, Clock)
+        clock.ahead += 21
+        assert await load == {}
 
 
 async def test_streams_that_drop_are_opened_again() -> None:

@@ -15,7 +15,6 @@ from gateway.core.errors import Unavailable
 from gateway.transport.asgi import request
 from gateway.transport.pipe import Pipe
 from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, Rig, client, rig
-from tests.support.aio import run
 
 Case = Callable[[Rig, Client], Awaitable[httpx2.Response]]
 
@@ -166,21 +165,18 @@ async def test_a_client_that_asks_before_it_sends_too_much_is_told_at_once() -> 
         writer.close()
 
 
-def test_a_body_over_the_limit_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_over_the_limit_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b" " * 1001
             await asyncio.sleep(0.01)
 
-    async def case() -> None:
-        async with rig(max_body=1000) as there, client(there.url) as here:
-            headers = {"Content-Type": "application/json"}
-            with contextlib.suppress(httpx2.TransportError):  # it is cut off while it writes
-                answer = await here.http.post(here.url, content=endless(), headers=headers)
-                assert answer.status_code == 413
-
     monkeypatch.setattr(request, "DISCARD_SECONDS", 0.1)
-    run(case())
+    async with rig(max_body=1000) as there, client(there.url) as here:
+        headers = {"Content-Type": "application/json"}
+        with contextlib.suppress(httpx2.TransportError):  # it is cut off while it writes
+            answer = await here.http.post(here.url, content=endless(), headers=headers)
+            assert answer.status_code == 413
 
 
 async def test_pages_of_other_sites_may_not_connect() -> None:
@@ -254,19 +250,16 @@ async def test_a_client_that_leaves_before_initialize_is_answered_leaves_nothing
             await left.wait()
 
 
-def test_initialize_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_initialize_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(pipe: Pipe, agent: str | None) -> None:
         while await pipe.receive():
             pass
 
-    async def case() -> None:
-        async with rig(silent) as there, httpx2.AsyncClient() as http:
-            answer = await http.post(there.url, json=INITIALIZE)
-            assert answer.status_code == 504
-            assert "not answered" in answer.json()["error"]
-
     monkeypatch.setattr("adapters.agent_client.inbound.http.INITIALIZE_SECONDS", 0.1)
-    run(case())
+    async with rig(silent) as there, httpx2.AsyncClient() as http:
+        answer = await http.post(there.url, json=INITIALIZE)
+        assert answer.status_code == 504
+        assert "not answered" in answer.json()["error"]
 
 
 async def test_a_session_that_only_the_agent_may_know_can_be_asked_for() -> None:

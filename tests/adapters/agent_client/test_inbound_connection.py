@@ -26,7 +26,7 @@ from gateway.transport.rpc import Peer
 from tests.adapters.agent_client.editor import Refused, said
 from tests.adapters.agent_client.inbound_rig import Native, Rig, native, rig, scripted
 from tests.adapters.agent_client.outbound_house import PROGRAM
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on, run
 from tests.support.pipes import pair
 from tests.support.scripted import echo, held, until
 
@@ -54,30 +54,24 @@ def silent(start_timeout: float) -> contextlib.AbstractAsyncContextManager[Rig]:
     return rig((Route(name="scripted", target=target), AgentClientOutbound(target)))  # type: ignore[arg-type]
 
 
-def test_an_agent_that_hangs_in_initialize_does_not_hold_up_its_editors(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with silent(start_timeout=3600) as gateway:
-            editor = await gateway.raw()
-            async with asyncio.timeout(30):
-                assert (await editor.initialize())["agentInfo"]["name"] == "scripted"
-
+async def test_an_agent_that_hangs_in_initialize_does_not_hold_up_its_editors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
-    run(main())
+    async with silent(start_timeout=3600) as gateway:
+        editor = await gateway.raw()
+        async with asyncio.timeout(30):
+            assert (await editor.initialize())["agentInfo"]["name"] == "scripted"
 
 
-def test_session_new_says_that_the_agent_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with silent(start_timeout=1) as gateway:
-            editor = await gateway.connect()
-            async with asyncio.timeout(30):
-                refused = await editor.refused("session/new", {"cwd": "/work", "mcpServers": []})
-            assert "scripted was not ready within 1 s" in refused.message
-
+async def test_session_new_says_that_the_agent_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
-    run(main())
+    async with silent(start_timeout=1) as gateway:
+        editor = await gateway.connect()
+        async with asyncio.timeout(30):
+            refused = await editor.refused("session/new", {"cwd": "/work", "mcpServers": []})
+        assert "scripted was not ready within 1 s" in refused.message
 
 
-def test_an_agent_that_hangs_for_what_one_editor_can_do_answers_as_it_was_described(
+async def test_an_agent_that_hangs_for_what_one_editor_can_do_answers_as_it_was_described(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Hanging(Native):
@@ -86,19 +80,17 @@ def test_an_agent_that_hangs_for_what_one_editor_can_do_answers_as_it_was_descri
                 await asyncio.Event().wait()
             return await super().relay(context, method, params)
 
-    async def main() -> None:
-        where, _ = native(echo)
-        async with rig((where, Hanging(echo))) as gateway:
-            editor = await gateway.raw()
-            async with asyncio.timeout(30):
-                answer = await editor.initialize()
-            assert answer["agentInfo"]["name"] == "acme" and answer["authMethods"]
-
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.1)
-    run(main())
+    where, _ = native(echo)
+    async with rig((where, Hanging(echo))) as gateway:
+        editor = await gateway.raw()
+        async with asyncio.timeout(30):
+            answer = await editor.initialize()
+        assert answer["agentInfo"]["name"] == "acme" and answer["authMethods"]
 
 
-def test_an_agent_that_starts_slowly_twice_holds_up_its_editor_for_one_time_in_all(
+@on(Clock)
+async def test_an_agent_that_starts_slowly_twice_holds_up_its_editor_for_one_time_in_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -115,19 +107,16 @@ def test_an_agent_that_starts_slowly_twice_holds_up_its_editor_for_one_time_in_a
             self.greeting = method == "initialize"
             return await asyncio.Event().wait()  # type: ignore[return-value]
 
-    async def main() -> None:
-        slow = Slow(echo)
-        async with rig((native(echo)[0], slow)) as gateway:
-            asked = await (await gateway.raw()).begin("initialize", {"protocolVersion": 1})
-            await until(lambda: slow.asked)
-            await later(connection.ANSWER_SECONDS - 1)
-            await until(lambda: slow.greeting)
-            await later(2)
-            await until(asked.done, 5)
-            assert (await asked)["agentInfo"]["name"] == "acme"
-            assert "scripted has not answered initialize within 10 s" in caplog.text
-
-    run(main(), 1000, loop_factory=Clock)
+    slow = Slow(echo)
+    async with rig((native(echo)[0], slow)) as gateway:
+        asked = await (await gateway.raw()).begin("initialize", {"protocolVersion": 1})
+        await until(lambda: slow.asked)
+        await later(connection.ANSWER_SECONDS - 1)
+        await until(lambda: slow.greeting)
+        await later(2)
+        await until(asked.done, 5)
+        assert (await asked)["agentInfo"]["name"] == "acme"
+        assert "scripted has not answered initialize within 10 s" in caplog.text
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 99])
@@ -437,7 +426,9 @@ def _all() -> Any:
     return ThreadQuery()
 
 
-def test_a_request_too_many_is_counted_as_the_error_that_it_is_answered_with(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_too_many_is_counted_as_the_error_that_it_is_answered_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def counted() -> int:
         found = re.findall(
             r'^interlingua_requests_total\{protocol="agent_client",status="-32603"\} (\d+)',
@@ -446,17 +437,14 @@ def test_a_request_too_many_is_counted_as_the_error_that_it_is_answered_with(mon
         )
         return int(found[0]) if found else 0
 
-    async def main() -> None:
-        going = asyncio.Event()
-        async with rig(scripted(held(lambda: going))) as gateway:
-            editor, session = await gateway.opened()
-            before = counted()
-            turn = await editor.begin("session/prompt", said(session, "hi"))
-            error = await editor.refused("session/list", {})
-            assert error.code == -32603 and "too many requests" in error.message
-            assert counted() == before + 1
-            going.set()
-            assert (await turn)["stopReason"] == "end_turn"
-
     monkeypatch.setattr(connection, "Peer", functools.partial(Peer, concurrency=1))
-    run(main())
+    going = asyncio.Event()
+    async with rig(scripted(held(lambda: going))) as gateway:
+        editor, session = await gateway.opened()
+        before = counted()
+        turn = await editor.begin("session/prompt", said(session, "hi"))
+        error = await editor.refused("session/list", {})
+        assert error.code == -32603 and "too many requests" in error.message
+        assert counted() == before + 1
+        going.set()
+        assert (await turn)["stopReason"] == "end_turn"

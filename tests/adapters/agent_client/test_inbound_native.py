@@ -230,35 +230,32 @@ async def test_modes_and_options_are_set_at_the_agent_and_other_clients_hear_of_
         assert one.updates == []
 
 
-def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_from_then_on() -> None:
-    async def main() -> None:
-        route, agent = native(echo)
-
-        async def load(context: Any, params: Raw) -> dict[str, Any]:
-            for number in range(100):
-                note(context, chunk(f"{number} "), kept=True)
-                await asyncio.sleep(0)
-            return {"modes": MODES}
-
-        agent.answers["session/load"] = load
-        async with rig((route, agent)) as gateway:
-            editor = await gateway.connect()
-            future = await editor.begin("session/load", {"sessionId": "theirs", **LOAD})
-            future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
-            async with asyncio.timeout(30):
-                assert await future == {"modes": MODES}
-            await asyncio.sleep(0)
-            assert seen == [100], "everything was replayed before the answer"
-            assert agent.relayed[0][2] == "theirs"
-            assert await editor.prompt("theirs", "hi") == {"stopReason": "end_turn"}
-            await gateway.engine.conversations.settled()
-            again = await gateway.connect()
-            await again.load("theirs")
-            assert again.text().split() == [str(number) for number in range(100)] + ["hi"]
-            assert len(agent.relayed) == 1
-
+async def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_from_then_on() -> None:
     seen: list[int] = []
-    run(main())
+    route, agent = native(echo)
+
+    async def load(context: Any, params: Raw) -> dict[str, Any]:
+        for number in range(100):
+            note(context, chunk(f"{number} "), kept=True)
+            await asyncio.sleep(0)
+        return {"modes": MODES}
+
+    agent.answers["session/load"] = load
+    async with rig((route, agent)) as gateway:
+        editor = await gateway.connect()
+        future = await editor.begin("session/load", {"sessionId": "theirs", **LOAD})
+        future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
+        async with asyncio.timeout(30):
+            assert await future == {"modes": MODES}
+        await asyncio.sleep(0)
+        assert seen == [100], "everything was replayed before the answer"
+        assert agent.relayed[0][2] == "theirs"
+        assert await editor.prompt("theirs", "hi") == {"stopReason": "end_turn"}
+        await gateway.engine.conversations.settled()
+        again = await gateway.connect()
+        await again.load("theirs")
+        assert again.text().split() == [str(number) for number in range(100)] + ["hi"]
+        assert len(agent.relayed) == 1
 
 
 async def test_what_an_agent_replays_comes_before_the_answer_to_a_client_that_reads_slowly_too() -> None:

@@ -15,7 +15,6 @@ from gateway.core.errors import AgentFailed, AgentGone, NotFound
 from gateway.core.types import Agent, AgentCapabilities, IfBusy, RunRequest, StopReason
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import rig, scripted
-from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, echo, held, route, until
 
 
@@ -28,24 +27,21 @@ async def test_a_prompt_streams_its_text_and_ends_the_turn() -> None:
         assert set(editor.sessions) == {session}
 
 
-def test_everything_that_was_said_comes_before_the_answer() -> None:
+async def test_everything_that_was_said_comes_before_the_answer() -> None:
     async def agent(context: RunContext) -> None:
         for number in range(500):
             context.emit(e.PartDelta(part="text", delta=f"{number} "))
         context.emit(e.RunFinished())
         await context.drain()
 
-    async def main() -> None:
-        async with rig(scripted(agent)) as gateway:
-            editor, session = await gateway.opened()
-            future = await editor.start(session)
-            future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
-            await future
-            await asyncio.sleep(0)
-        assert seen == [500]
-
     seen: list[int] = []
-    run(main())
+    async with rig(scripted(agent)) as gateway:
+        editor, session = await gateway.opened()
+        future = await editor.start(session)
+        future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
+        await future
+        await asyncio.sleep(0)
+    assert seen == [500]
 
 
 async def test_thoughts_plans_and_tool_calls_are_told_as_such() -> None:

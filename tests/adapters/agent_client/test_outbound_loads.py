@@ -24,7 +24,7 @@ from tests.adapters.agent_client.outbound_agent import (
     settled,
     thread_of,
 )
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on, run
 from tests.support.context import FakeContext
 from tests.support.scripted import until
 
@@ -228,28 +228,26 @@ def test_what_an_agent_tells_late_of_what_was_is_history_until_the_next_prompt_a
     run(body())
 
 
-def test_a_session_is_loaded_once_a_prompt_that_was_given_up_has_ended_or_its_agent_was() -> None:
-    async def body() -> None:
-        async with rig(stop_timeout=5) as it:
-            it.can(loadSession=True)
-            context = await new(it)
-            [turn] = await it.started(it.context(thread="t1", upstream_thread=known(context)))
-            turn.cancel()
-            await asyncio.wait([turn])
+@on(Clock)
+async def test_a_session_is_loaded_once_a_prompt_that_was_given_up_has_ended_or_its_agent_was() -> None:
+    async with rig(stop_timeout=5) as it:
+        it.can(loadSession=True)
+        context = await new(it)
+        [turn] = await it.started(it.context(thread="t1", upstream_thread=known(context)))
+        turn.cancel()
+        await asyncio.wait([turn])
 
-            def replay(_: Any) -> dict[str, Any]:
-                it.wire.say(chunk("s1", "what was"))
-                return {}
+        def replay(_: Any) -> dict[str, Any]:
+            it.wire.say(chunk("s1", "what was"))
+            return {}
 
-            it.handlers["session/load"], other = replay, again(context)
-            load = loading(it, other)
-            await settled()
-            assert not it.wire.sent("session/load")
-            await later(6)
-            await load
-            assert told(other) == ["what was"] and len(it.wires) == 2
-
-    run(body(), 1000, loop_factory=Clock)
+        it.handlers["session/load"], other = replay, again(context)
+        load = loading(it, other)
+        await settled()
+        assert not it.wire.sent("session/load")
+        await later(6)
+        await load
+        assert told(other) == ["what was"] and len(it.wires) == 2
 
 
 async def test_a_session_whose_close_nobody_waits_for_any_more_is_opened_before_the_next_prompt() -> None:

@@ -30,7 +30,7 @@ from tests.adapters.agent_client.outbound_agent import (
     thread_of,
     update,
 )
-from tests.support.aio import Clock, Still, later, run
+from tests.support.aio import Clock, Still, later, on
 from tests.support.scripted import until
 
 
@@ -152,41 +152,37 @@ async def given_up(it: Rig, asking: Coroutine[Any, Any, Any], method: str) -> No
         await asyncio.wait_for(task, 30)
 
 
-def test_an_agent_that_does_not_answer_is_given_up_in_time() -> None:
-    async def body() -> None:
-        async with rig(request_timeout=10) as it:
-            context = await new(it)
-            await given_up(it, relay(it, context, "session/set_mode", sessionId="t1", modeId="x"), "session/set_mode")
-            it.handlers["session/new"] = lambda _: MANUAL
-            await given_up(it, it.outbound.run(it.context()), "session/new")
-
-    run(body(), 1000, loop_factory=Clock)
+@on(Clock)
+async def test_an_agent_that_does_not_answer_is_given_up_in_time() -> None:
+    async with rig(request_timeout=10) as it:
+        context = await new(it)
+        await given_up(it, relay(it, context, "session/set_mode", sessionId="t1", modeId="x"), "session/set_mode")
+        it.handlers["session/new"] = lambda _: MANUAL
+        await given_up(it, it.outbound.run(it.context()), "session/new")
 
 
 @pytest.mark.parametrize("remembers", [False, True])
-def test_an_agent_that_hangs_at_the_end_of_a_session_is_ended_when_no_other_needs_it(remembers: bool) -> None:
-    async def body() -> None:
-        async with rig(request_timeout=10) as it:
-            it.can(loadSession=remembers)
-            it.handlers["session/close"] = lambda _: MANUAL
-            await it.turn(it.context(run="r1", thread="t1"))
-            [task] = await it.started(it.context(run="r2", thread="t2"))
-            await given_up(it, relay(it, beside("t1"), "session/close", sessionId="t1"), "session/close")
-            assert not it.wires[0].closed, "somebody else works with it"
-            await it.wire.prompt()
-            it.wire.end(await it.wire.prompt())
-            await task
-            if remembers:
-                await until(lambda: it.wires[0].closed)
-            assert it.wires[0].closed is remembers, "else it would forget the other session"
-        async with rig(request_timeout=10) as it:
-            it.handlers["session/close"] = lambda _: MANUAL
-            context = await new(it)
-            await given_up(it, relay(it, context, "session/close", sessionId="t1"), "session/close")
-            assert it.wires[0].closed
-            assert await relay(it, context, "session/close", sessionId="t1") in (None, {})
-
-    run(body(), 1000, loop_factory=Clock)
+@on(Clock)
+async def test_an_agent_that_hangs_at_the_end_of_a_session_is_ended_when_no_other_needs_it(remembers: bool) -> None:
+    async with rig(request_timeout=10) as it:
+        it.can(loadSession=remembers)
+        it.handlers["session/close"] = lambda _: MANUAL
+        await it.turn(it.context(run="r1", thread="t1"))
+        [task] = await it.started(it.context(run="r2", thread="t2"))
+        await given_up(it, relay(it, beside("t1"), "session/close", sessionId="t1"), "session/close")
+        assert not it.wires[0].closed, "somebody else works with it"
+        await it.wire.prompt()
+        it.wire.end(await it.wire.prompt())
+        await task
+        if remembers:
+            await until(lambda: it.wires[0].closed)
+        assert it.wires[0].closed is remembers, "else it would forget the other session"
+    async with rig(request_timeout=10) as it:
+        it.handlers["session/close"] = lambda _: MANUAL
+        context = await new(it)
+        await given_up(it, relay(it, context, "session/close", sessionId="t1"), "session/close")
+        assert it.wires[0].closed
+        assert await relay(it, context, "session/close", sessionId="t1") in (None, {})
 
 
 async def test_an_agent_that_can_only_load_a_session_is_resumed_by_that_and_nobody_is_told_its_replay() -> None:
@@ -265,17 +261,15 @@ async def test_updates_between_turns_are_told_to_the_conversation() -> None:
         assert all(note.protocol == "agent_client" for note in context.notes)
 
 
-def test_a_flood_between_turns_lets_others_take_their_turn() -> None:
-    async def body() -> None:
-        async with rig() as it:
-            context = await new(it)
-            it.wire.say(*(chunk("s1", str(at)) for at in range(2000)))
-            await settled()
-            assert 0 < len(context.notes) <= 300
-            while len(context.notes) < 2000:
-                await later(1)
-
-    run(body(), 10_000, loop_factory=Still)
+@on(Still)
+async def test_a_flood_between_turns_lets_others_take_their_turn() -> None:
+    async with rig() as it:
+        context = await new(it)
+        it.wire.say(*(chunk("s1", str(at)) for at in range(2000)))
+        await settled()
+        assert 0 < len(context.notes) <= 300
+        while len(context.notes) < 2000:
+            await later(1)
 
 
 def _refuse(code: int, message: str, data: Any = None) -> Any:

@@ -13,7 +13,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentTimeout, Invalid, Unavailable, Unsupported
 from gateway.core.types import Artifact, StopReason
 from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Refusal, chunk, rig, settled, update
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.scripted import until
 
 
@@ -463,19 +463,17 @@ async def test_what_is_in_the_way_of_a_prepared_session_fails_the_run_alone() ->
                 await it.outbound.run(context)
 
 
-def test_an_agent_that_makes_no_session_for_a_run_in_time_is_told_that_nobody_waits() -> None:
-    async def body() -> None:
-        async with rig(request_timeout=200) as it:
-            await it.turn(it.context(run="r1"), "a")
-            it.handlers["session/new"] = lambda _: MANUAL
-            running = asyncio.create_task(it.outbound.run(it.context(run="r2")))
-            await until(lambda: len(it.wire.sent("session/new")) == 2)
-            await later(201)
-            with pytest.raises(AgentTimeout, match=r"did not answer session/new within 200 seconds"):
-                await running
-            await it.wire.find("$/cancel_request")
-
-    run(body(), 10_000, loop_factory=Clock)
+@on(Clock)
+async def test_an_agent_that_makes_no_session_for_a_run_in_time_is_told_that_nobody_waits() -> None:
+    async with rig(request_timeout=200) as it:
+        await it.turn(it.context(run="r1"), "a")
+        it.handlers["session/new"] = lambda _: MANUAL
+        running = asyncio.create_task(it.outbound.run(it.context(run="r2")))
+        await until(lambda: len(it.wire.sent("session/new")) == 2)
+        await later(201)
+        with pytest.raises(AgentTimeout, match=r"did not answer session/new within 200 seconds"):
+            await running
+        await it.wire.find("$/cancel_request")
 
 
 @pytest.mark.parametrize("by", ["a cancel", "the end of its task"])

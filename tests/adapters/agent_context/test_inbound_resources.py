@@ -16,7 +16,7 @@ from gateway.wire import sse
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Refused, Talker, record, refused, request, text_of
 from tests.adapters.agent_context.wire_schema import check_answer, check_said
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 
 METRICS = "agent://metrics/echo"
 TOOLS = ["agentSearch", "taskAssign", "agentEvaluate", "taskAnswer", "taskList", "taskCancel"]
@@ -115,38 +115,36 @@ async def test_metrics_tell_numbers_and_nothing_that_anybody_said() -> None:
         assert (await body(client, "agent://metrics/failer"))["runs"]["error"] == 1
 
 
-def test_who_subscribed_is_told_of_changes_joined_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+@on(Clock)
+async def test_who_subscribed_is_told_of_changes_joined_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "CALM_SECONDS", 15.0)
 
-    async def main() -> None:
-        async with rig() as there, there.socket() as client, there.socket() as other:
+    async with rig() as there, there.socket() as client, there.socket() as other:
 
-            def told() -> list[Any]:
-                return list(client.params_of("notifications/resources/updated"))
+        def told() -> list[Any]:
+            return list(client.params_of("notifications/resources/updated"))
 
-            for uri in ("agent://tasks", METRICS):
-                await client.ask("resources/subscribe", uri=uri)
-            for number in range(5):
-                found = await other.ask("tools/call", name="taskAssign", arguments={"message": "x", "agentId": "echo"})
-                assert not found["isError"], number
-            done = 0
-            while done < 5:
-                done = (await body(other, METRICS))["runs"]["success"]
-            while {each["uri"] for each in told()} != {METRICS, "agent://tasks"}:
-                await there.inbound.refresh()  # as the gateway does about once a second
-                await later(16)
-            assert len(told()) < 5, "fewer than there were changes"
-            counts = []
-            for _ in range(3):
-                await there.inbound.refresh()
-                await there.inbound.settled()
-                await later(16)
-                await client.ask("ping")
-                counts.append(len(told()))
-            assert counts[1] == counts[2]
-            assert other.told == []
-
-    run(main(), 10_000, loop_factory=Clock)
+        for uri in ("agent://tasks", METRICS):
+            await client.ask("resources/subscribe", uri=uri)
+        for number in range(5):
+            found = await other.ask("tools/call", name="taskAssign", arguments={"message": "x", "agentId": "echo"})
+            assert not found["isError"], number
+        done = 0
+        while done < 5:
+            done = (await body(other, METRICS))["runs"]["success"]
+        while {each["uri"] for each in told()} != {METRICS, "agent://tasks"}:
+            await there.inbound.refresh()  # as the gateway does about once a second
+            await later(16)
+        assert len(told()) < 5, "fewer than there were changes"
+        counts = []
+        for _ in range(3):
+            await there.inbound.refresh()
+            await there.inbound.settled()
+            await later(16)
+            await client.ask("ping")
+            counts.append(len(told()))
+        assert counts[1] == counts[2]
+        assert other.told == []
 
 
 # --- MCP 2026-07-28 --------------------------------------------------------------------------------------------------

@@ -659,7 +659,7 @@ def test_what_was_shown_before_goes_on_as_it_was_approved_and_only_once_where_it
 
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_records_nothing_beside_that_one(
+async def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_records_nothing_beside_that_one(
     tmp_path: Path, request: pytest.FixtureRequest, engine: str, deleted: bool
 ) -> None:
     go = asyncio.Event()
@@ -677,29 +677,26 @@ def test_a_process_that_cannot_extend_its_lease_until_another_has_its_runs_recor
         context.emit(e.RunFinished())
         await context.drain()
 
-    async def scene() -> None:
-        store = opened(host="there", lease_seconds=0.5)
-        async with house(tmp_path, script, store=store) as slow:
-            one = await slow.start()
-            await until(lambda: told(tmp_path) == [*BEGUN, "tool.call read"])
-            await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
-            await until(lambda: store.held_since == math.inf)
-            async with house(tmp_path, script, attach=attach, store=opened()) as heir:
-                while await heir.engine.store.owner_of(one.id) == store.owner:  # it counts from before it asked
-                    await heir.engine.adopt()
-                await heir.ended(one)
-                if deleted:
-                    await heir.engine.runs.delete(one.id)
-                go.set()
-                await until(lambda: one.id not in slow.engine.live)
-                go.clear()
-        assert told(tmp_path) == [*BEGUN, "tool.call read"]
-        verified(tmp_path)
-        (tmp_path / "audit-log-2.jsonl").replace(tmp_path / "audit-log.jsonl")
-        assert told(tmp_path) == ["tool.result read", "tool.call write", "tool.result write", "operator.completed"]
-
     opened, refuse, _ = lapsing(engine, tmp_path, request)
-    run(scene())
+    store = opened(host="there", lease_seconds=0.5)
+    async with house(tmp_path, script, store=store) as slow:
+        one = await slow.start()
+        await until(lambda: told(tmp_path) == [*BEGUN, "tool.call read"])
+        await asyncio.to_thread(refuse)  # it waits for a transaction of this loop
+        await until(lambda: store.held_since == math.inf)
+        async with house(tmp_path, script, attach=attach, store=opened()) as heir:
+            while await heir.engine.store.owner_of(one.id) == store.owner:  # it counts from before it asked
+                await heir.engine.adopt()
+            await heir.ended(one)
+            if deleted:
+                await heir.engine.runs.delete(one.id)
+            go.set()
+            await until(lambda: one.id not in slow.engine.live)
+            go.clear()
+    assert told(tmp_path) == [*BEGUN, "tool.call read"]
+    verified(tmp_path)
+    (tmp_path / "audit-log-2.jsonl").replace(tmp_path / "audit-log.jsonl")
+    assert told(tmp_path) == ["tool.result read", "tool.call write", "tool.result write", "operator.completed"]
 
 
 @pytest.mark.parametrize("ts", ["9999-12-31T23:59:59.999Z", "2099-01-01T00:00:00Z", "2026-11-27T10:00:00"])

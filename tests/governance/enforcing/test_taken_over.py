@@ -271,43 +271,40 @@ async def test_a_process_takes_the_first_log_that_nobody_writes_and_alone_it_mak
     await nothing.aclose()
 
 
-def test_a_journal_is_closed_when_the_logs_that_it_lets_go_of_are_and_keeps_nothing_of_these(
+async def test_a_journal_is_closed_when_the_logs_that_it_lets_go_of_are_and_keeps_nothing_of_these(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aclose, slow = AuditLog.aclose, log_path(folder.path, 3)
 
-    async def story() -> None:
-        go = asyncio.Event()
-
-        async def closed(log: AuditLog) -> None:
-            if log.path == slow:
-                await go.wait()
-            await aclose(log)
-
-        monkeypatch.setattr(AuditLog, "aclose", closed)
-        await folder.died(2, moved("s", "running"))
-        go.set()
-        await folder.died(3, moved("t", "running"))
-        go.clear()
-        journal = folder.journal()
-        await journal.open()
-        await journal.inherit()
-        for session in "st":
-            journal.goes_on(session, [])
-            journal.moved(session, None)
-        await until(lambda: folder.free(2) and len(closings()) == 1)
-        closing = asyncio.ensure_future(journal.aclose())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(closing), 0.1)
-        go.set()
-        await closing
-        assert all(map(folder.free, (1, 2, 3)))
-
     def closings() -> list[object]:
         tasks = [one for one in gc.get_objects() if issubclass(type(one), asyncio.Task)]
-        return [one for one in tasks if "story.<locals>.closed" in repr(one)]
+        return [one for one in tasks if "of_these.<locals>.closed" in repr(one)]
 
-    run(story())
+    go = asyncio.Event()
+
+    async def closed(log: AuditLog) -> None:
+        if log.path == slow:
+            await go.wait()
+        await aclose(log)
+
+    monkeypatch.setattr(AuditLog, "aclose", closed)
+    await folder.died(2, moved("s", "running"))
+    go.set()
+    await folder.died(3, moved("t", "running"))
+    go.clear()
+    journal = folder.journal()
+    await journal.open()
+    await journal.inherit()
+    for session in "st":
+        journal.goes_on(session, [])
+        journal.moved(session, None)
+    await until(lambda: folder.free(2) and len(closings()) == 1)
+    closing = asyncio.ensure_future(journal.aclose())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(closing), 0.1)
+    go.set()
+    await closing
+    assert all(map(folder.free, (1, 2, 3)))
 
 
 def test_what_another_process_goes_on_with_is_not_ended_here(folder: Folder) -> None:

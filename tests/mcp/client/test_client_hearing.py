@@ -28,7 +28,6 @@ from tests.mcp.client.rig import (
     stream,
     target,
 )
-from tests.support.aio import run
 from tests.support.rpc import settled
 
 
@@ -154,36 +153,33 @@ async def test_over_http_a_key_counts_before_the_stream_that_it_came_on() -> Non
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-def test_an_endpoint_that_a_stranger_named_is_judged_by_its_address(scheme: str) -> None:
+async def test_an_endpoint_that_a_stranger_named_is_judged_by_its_address(scheme: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"] if host == "inside.example" else ["93.184.216.34", "10.0.0.1"]
-
-    async def main() -> None:
-        async with http({"GET": refused}) as server:
-            port = server.url.rpartition(":")[2]
-            for host in ("127.0.0.1", "inside.example", "half.example"):
-                guard = Guard(resolve=resolve, what="endpoint")
-                pool = McpPool(target(url=f"{scheme}://{host}:{port}"), capabilities={}, info=INFO, guard=guard)
-                with pytest.raises(Denied, match="endpoint"):
-                    async with pool.lease():
-                        pass
-                await pool.aclose()
-            assert not server.requests
-            guard = Guard(["127.0.0.0/8"], resolve=resolve)
-            pool = McpPool(target(url=f"{scheme}://inside.example:{port}/mcp"), capabilities={}, info=INFO, guard=guard)
-            try:
-                if scheme == "http":
-                    async with pool.lease() as session:
-                        assert session.version == "2025-11-25"
-                else:
-                    with pytest.raises(AgentFailed, match="418"):
-                        async with pool.lease():
-                            pass
-            finally:
-                await pool.aclose()
-            assert server.requests and server.requests[0][1]["host"].startswith("inside.example")
 
     async def refused(exchange: Any, message: Any) -> None:
         await answer(exchange, {}, "418 no websocket")
 
-    run(main())
+    async with http({"GET": refused}) as server:
+        port = server.url.rpartition(":")[2]
+        for host in ("127.0.0.1", "inside.example", "half.example"):
+            guard = Guard(resolve=resolve, what="endpoint")
+            pool = McpPool(target(url=f"{scheme}://{host}:{port}"), capabilities={}, info=INFO, guard=guard)
+            with pytest.raises(Denied, match="endpoint"):
+                async with pool.lease():
+                    pass
+            await pool.aclose()
+        assert not server.requests
+        guard = Guard(["127.0.0.0/8"], resolve=resolve)
+        pool = McpPool(target(url=f"{scheme}://inside.example:{port}/mcp"), capabilities={}, info=INFO, guard=guard)
+        try:
+            if scheme == "http":
+                async with pool.lease() as session:
+                    assert session.version == "2025-11-25"
+            else:
+                with pytest.raises(AgentFailed, match="418"):
+                    async with pool.lease():
+                        pass
+        finally:
+            await pool.aclose()
+        assert server.requests and server.requests[0][1]["host"].startswith("inside.example")

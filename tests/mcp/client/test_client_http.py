@@ -28,7 +28,7 @@ from tests.mcp.client.rig import (
     stream,
     target,
 )
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.raw_http import Exchange
 from tests.support.rpc import settled
 
@@ -285,28 +285,26 @@ async def test_a_question_over_the_limit_is_refused_and_its_call_goes_on(where: 
         assert refused["error"]["message"] == "a message of more than 1000 bytes"
 
 
-def test_a_call_that_is_given_up_is_told_by_a_message_of_its_own() -> None:
-    async def story() -> None:
-        gone = asyncio.Event()
+@on(Clock)
+async def test_a_call_that_is_given_up_is_told_by_a_message_of_its_own() -> None:
+    gone = asyncio.Event()
 
-        async def silent(exchange: Exchange, message: Any) -> None:
-            await stream(exchange, *progress(message, 1), end=False)
-            await exchange.gone()
-            gone.set()
+    async def silent(exchange: Exchange, message: Any) -> None:
+        await stream(exchange, *progress(message, 1), end=False)
+        await exchange.gone()
+        gone.set()
 
-        async with one({"tools/call": silent}) as (server, _, session):
-            calling = asyncio.create_task(session.call("tools/call", listener=Listens(), timeout=100))
-            await server.until(lambda: server.got("tools/call"))
-            await later(101)
-            with pytest.raises(AgentTimeout):
-                await calling
-            await server.until(lambda: server.got("notifications/cancelled"))
-            (told,) = server.got("notifications/cancelled")
-            assert told["params"]["requestId"] == server.got("tools/call")[0]["id"]
-            async with asyncio.timeout(30):
-                await gone.wait()
-
-    run(story(), 10_000, loop_factory=Clock)
+    async with one({"tools/call": silent}) as (server, _, session):
+        calling = asyncio.create_task(session.call("tools/call", listener=Listens(), timeout=100))
+        await server.until(lambda: server.got("tools/call"))
+        await later(101)
+        with pytest.raises(AgentTimeout):
+            await calling
+        await server.until(lambda: server.got("notifications/cancelled"))
+        (told,) = server.got("notifications/cancelled")
+        assert told["params"]["requestId"] == server.got("tools/call")[0]["id"]
+        async with asyncio.timeout(30):
+            await gone.wait()
 
 
 async def test_a_question_that_the_server_takes_back_is_stopped_and_answered_all_the_same() -> None:
@@ -625,39 +623,37 @@ async def test_a_server_without_handshake_is_told_everything_in_each_request() -
         assert [method for method, _ in server.requests] == ["POST"] * 3  # no news, nothing to end
 
 
-def test_a_server_that_only_asks_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async def unknown(exchange: Exchange, message: Any) -> None:
-            error = {"code": -32022, "message": "?", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
-            await answer(exchange, {"jsonrpc": "2.0", "id": message["id"], "error": error}, "400 Bad Request")
-
-        async def discovered(exchange: Exchange, message: Any) -> None:
-            await answer(exchange, result(message["id"], {"supportedVersions": ["2026-07-28"], "capabilities": {}}))
-
-        async def asks(exchange: Exchange, message: Any) -> None:
-            asked = {"q": {"method": "elicitation/create", "params": {"n": 1}}}
-            found = {"resultType": "input_required", "requestState": "s", "inputRequests": asked}
-            await answer(exchange, result(message["id"], found))
-
-        on = {"initialize": unknown, "server/discover": discovered, "tools/call": asks}
-        async with http(on) as server, pool(url=server.url) as made, made.lease() as session:
-            listener = Listens()
-            with pytest.raises(AgentBroken, match="after 5 times"):
-                await session.call("tools/call", listener=listener)
-            assert len(listener.asked_for) == 5
-            last = server.got("tools/call")[-1]["params"]
-            assert last["requestState"] == "s" and last["inputResponses"] == {"q": YES}
-            with pytest.raises(AgentFailed, match="nobody is there"):
-                await session.call("tools/call")
-
-            async def refuse(method: str, params: Any) -> Any:
-                raise RpcError(-7, "no")
-
-            with pytest.raises(RpcError, match="no"):
-                await session.call("tools/call", listener=Listens(refuse))
-
+async def test_a_server_that_only_asks_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.mcp.client.session.MOST_ROUNDS", 5)
-    run(story())
+
+    async def unknown(exchange: Exchange, message: Any) -> None:
+        error = {"code": -32022, "message": "?", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
+        await answer(exchange, {"jsonrpc": "2.0", "id": message["id"], "error": error}, "400 Bad Request")
+
+    async def discovered(exchange: Exchange, message: Any) -> None:
+        await answer(exchange, result(message["id"], {"supportedVersions": ["2026-07-28"], "capabilities": {}}))
+
+    async def asks(exchange: Exchange, message: Any) -> None:
+        asked = {"q": {"method": "elicitation/create", "params": {"n": 1}}}
+        found = {"resultType": "input_required", "requestState": "s", "inputRequests": asked}
+        await answer(exchange, result(message["id"], found))
+
+    on = {"initialize": unknown, "server/discover": discovered, "tools/call": asks}
+    async with http(on) as server, pool(url=server.url) as made, made.lease() as session:
+        listener = Listens()
+        with pytest.raises(AgentBroken, match="after 5 times"):
+            await session.call("tools/call", listener=listener)
+        assert len(listener.asked_for) == 5
+        last = server.got("tools/call")[-1]["params"]
+        assert last["requestState"] == "s" and last["inputResponses"] == {"q": YES}
+        with pytest.raises(AgentFailed, match="nobody is there"):
+            await session.call("tools/call")
+
+        async def refuse(method: str, params: Any) -> Any:
+            raise RpcError(-7, "no")
+
+        with pytest.raises(RpcError, match="no"):
+            await session.call("tools/call", listener=Listens(refuse))
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

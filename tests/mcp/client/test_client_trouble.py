@@ -25,7 +25,7 @@ from tests.mcp.client.rig import (
     result,
     stream,
 )
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.raw_http import Exchange
 from tests.support.rpc import settled
 
@@ -170,36 +170,34 @@ async def test_a_server_that_asks_what_cannot_be_read_is_broken(asked: Any, why:
             await session.call("tools/call", listener=Listens())
 
 
-def test_changes_are_subscribed_to_again_until_the_server_does_not_want_it() -> None:
-    async def story() -> None:
-        async def tells(exchange: Exchange, message: Any) -> None:
-            found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
-            await answer(exchange, result(message["id"], found))
+@on(Clock)
+async def test_changes_are_subscribed_to_again_until_the_server_does_not_want_it() -> None:
+    async def tells(exchange: Exchange, message: Any) -> None:
+        found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": True}}}
+        await answer(exchange, result(message["id"], found))
 
-        async def subscribed(exchange: Exchange, message: Any) -> None:
-            if len(server.got("subscriptions/listen")) < 3:
-                await stream(exchange, notification("notifications/tools/list_changed"))
-            else:
-                await unknown(exchange, message)
+    async def subscribed(exchange: Exchange, message: Any) -> None:
+        if len(server.got("subscriptions/listen")) < 3:
+            await stream(exchange, notification("notifications/tools/list_changed"))
+        else:
+            await unknown(exchange, message)
 
-        told: list[str] = []
+    told: list[str] = []
 
-        async def listed(exchange: Exchange, message: Any) -> None:
-            await answer(exchange, result(message["id"], {"tools": []}))
+    async def listed(exchange: Exchange, message: Any) -> None:
+        await answer(exchange, result(message["id"], {"tools": []}))
 
-        on = {**MODERN, "server/discover": tells, "subscriptions/listen": subscribed, "tools/list": listed}
-        async with http(on) as server, pool(url=server.url) as made:
-            made.on_notification(lambda method, params: told.append(method))
-            async with made.lease() as session:
-                await server.until(lambda: len(server.got("subscriptions/listen")) == 3)
-                for _ in range(2):  # the first comes behind the refusal, the second behind whatever is due by then
-                    await session.call("tools/list")
-                    await later(10_000)
+    on = {**MODERN, "server/discover": tells, "subscriptions/listen": subscribed, "tools/list": listed}
+    async with http(on) as server, pool(url=server.url) as made:
+        made.on_notification(lambda method, params: told.append(method))
+        async with made.lease() as session:
+            await server.until(lambda: len(server.got("subscriptions/listen")) == 3)
+            for _ in range(2):  # the first comes behind the refusal, the second behind whatever is due by then
                 await session.call("tools/list")
-            assert len(server.got("subscriptions/listen")) == 3
-            assert told == 2 * ["notifications/tools/list_changed"]
-
-    run(story(), 100_000, loop_factory=Clock)
+                await later(10_000)
+            await session.call("tools/list")
+        assert len(server.got("subscriptions/listen")) == 3
+        assert told == 2 * ["notifications/tools/list_changed"]
 
 
 async def test_nobody_is_asked_thousands_of_things_at_once() -> None:

@@ -20,7 +20,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.server.rig import Client, client, initialize, modern_client, modern_tool, rig, stated, tool
 from tests.mcp.server.test_pipe import line
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on, run
 from tests.support.rpc import settled
 from tests.support.scripted import until
 
@@ -218,16 +218,14 @@ async def test_a_client_is_asked_over_its_get_and_answers_with_a_post() -> None:
             assert isinstance(await failure(asked[0]), AgentGone) and not session.alive and not session.can_ask
 
 
-def test_a_question_without_a_time_limit_is_waited_for_however_long() -> None:
-    async def case() -> None:
-        async with rig() as there, client(there.mcp) as here, here.listen() as events:
-            asked = asyncio.create_task((await there.session()).ask(SAMPLE, WORDS))
-            to = await events.next()
-            await later(1000)
-            await here.post(answer(to, model="m"))
-            assert jsonrpc.unpack(await asked) == {"model": "m"}
-
-    run(case(), 10_000, loop_factory=Clock)
+@on(Clock)
+async def test_a_question_without_a_time_limit_is_waited_for_however_long() -> None:
+    async with rig() as there, client(there.mcp) as here, here.listen() as events:
+        asked = asyncio.create_task((await there.session()).ask(SAMPLE, WORDS))
+        to = await events.next()
+        await later(1000)
+        await here.post(answer(to, model="m"))
+        assert jsonrpc.unpack(await asked) == {"model": "m"}
 
 
 async def test_a_question_outlives_the_get_it_was_asked_over() -> None:

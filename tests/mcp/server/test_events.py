@@ -17,7 +17,6 @@ from websockets.typing import Subprotocol
 
 from gateway.mcp import versions
 from tests.mcp.server.rig import Events, Rig, initialize, raw, rig, stalled, tool, valid
-from tests.support.aio import run
 from tests.support.scripted import until
 
 OLD = versions.V2024_11_05
@@ -128,20 +127,17 @@ async def test_the_stream_ends_when_the_gateway_stops() -> None:
         await there.saw("cancelled 1", "left")
 
 
-def test_a_client_that_does_not_read_is_waited_for() -> None:
-    async def case() -> None:
-        async with rig() as there, httpx2.AsyncClient(verify=False) as http:
-            async with raw("GET", f"{there.url}/sse", {"Accept": "text/event-stream"}) as reader:
-                async with asyncio.timeout(30):
-                    found = re.search(rb"session_id=(\w+)", await reader.readuntil(b"\n\n"))
-                assert found is not None
-                for message in (initialize(), flood):
-                    await http.post(f"{there.url}/messages?session_id={found[1].decode()}", json=message)
-                assert await stalled(lambda: there.words.flooded) < 1900
-            await there.saw("cancelled f", "left")
-
+async def test_a_client_that_does_not_read_is_waited_for() -> None:
     flood = {"jsonrpc": "2.0", "id": "f", "method": "tools/call", "params": tool("flood", 1, count=2000, size=10_000)}
-    run(case())
+    async with rig() as there, httpx2.AsyncClient(verify=False) as http:
+        async with raw("GET", f"{there.url}/sse", {"Accept": "text/event-stream"}) as reader:
+            async with asyncio.timeout(30):
+                found = re.search(rb"session_id=(\w+)", await reader.readuntil(b"\n\n"))
+            assert found is not None
+            for message in (initialize(), flood):
+                await http.post(f"{there.url}/messages?session_id={found[1].decode()}", json=message)
+            assert await stalled(lambda: there.words.flooded) < 1900
+        await there.saw("cancelled f", "left")
 
 
 # --- WebSocket --------------------------------------------------------------------------------------------------------

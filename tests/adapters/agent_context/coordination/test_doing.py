@@ -28,7 +28,7 @@ from tests.adapters.agent_context.coordination.rig import (
     says,
     task,
 )
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on
 from tests.support.scripted import Script, Scripted, until
 
 
@@ -226,55 +226,51 @@ def _stubborn(go: asyncio.Event, **used: int) -> Script:
 
 @pytest.mark.parametrize("limit", ["deadline", "tokens"])
 @pytest.mark.parametrize("ends", [True, False], ids=["that ends late", "that does not end"])
-def test_a_task_that_is_stopped_waits_a_moment_for_an_agent(limit: str, ends: bool) -> None:
-    async def scene() -> None:
-        go = asyncio.Event()
-        used = {"output_tokens": 101} if limit == "tokens" else {}
-        async with house(agents={"a": _stubborn(go, **used)}, grace=1000.0, per_agent=1) as there:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
-            started = await there.delegate(task(maxTokens=100) if limit == "tokens" else task(deadline=stamp))
-            agent = there.agents["a"]
-            agent.on_cancel = lambda: asyncio.get_running_loop().call_later(3, go.set) if ends else None
-            await until(lambda: bool(agent.contexts))
-            if limit == "deadline":
-                await later(301)
-            await until(lambda: agent.cancels == 1 and there.kept(started).failure is not None)
-            assert there.coordinator.queue.running("a") == 1
-            await later(4 if ends else 7)
-            done = await there.ended(started)
-            assert done.status is (RunStatus.ERROR if limit == "tokens" else RunStatus.TIMEOUT)
-            (attempt,) = await there.attempts(done)
-            assert attempt.status.ended is ends and attempt.cancel_reason
-            assert there.coordinator.queue.running("a") == 0
-            go.set()
-
-    run(scene(), 10_000, loop_factory=Clock)
+@on(Clock)
+async def test_a_task_that_is_stopped_waits_a_moment_for_an_agent(limit: str, ends: bool) -> None:
+    go = asyncio.Event()
+    used = {"output_tokens": 101} if limit == "tokens" else {}
+    async with house(agents={"a": _stubborn(go, **used)}, grace=1000.0, per_agent=1) as there:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+        started = await there.delegate(task(maxTokens=100) if limit == "tokens" else task(deadline=stamp))
+        agent = there.agents["a"]
+        agent.on_cancel = lambda: asyncio.get_running_loop().call_later(3, go.set) if ends else None
+        await until(lambda: bool(agent.contexts))
+        if limit == "deadline":
+            await later(301)
+        await until(lambda: agent.cancels == 1 and there.kept(started).failure is not None)
+        assert there.coordinator.queue.running("a") == 1
+        await later(4 if ends else 7)
+        done = await there.ended(started)
+        assert done.status is (RunStatus.ERROR if limit == "tokens" else RunStatus.TIMEOUT)
+        (attempt,) = await there.attempts(done)
+        assert attempt.status.ended is ends and attempt.cancel_reason
+        assert there.coordinator.queue.running("a") == 0
+        go.set()
 
 
 @pytest.mark.parametrize("soon", [True, False], ids=["before the task ends", "once it has heard, too"])
-def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_stop(soon: bool) -> None:
+@on(Clock)
+async def test_an_agent_that_is_just_being_asked_when_the_deadline_passes_is_told_to_stop(soon: bool) -> None:
     starting, go = asyncio.Event(), asyncio.Event()
 
-    async def scene() -> None:
-        agents = {"a": holds("hm", asyncio.Event())}
-        async with house(agents=agents, gateway=held_back(starting, go)) as there:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
-            started = await there.delegate(task(deadline=stamp))
-            await starting.wait()
-            await later(301)
-            if soon:
-                go.set()
-            else:
-                await later(7)
-            done = await there.ended(started)
-            assert done.status is RunStatus.TIMEOUT
+    agents = {"a": holds("hm", asyncio.Event())}
+    async with house(agents=agents, gateway=held_back(starting, go)) as there:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+        started = await there.delegate(task(deadline=stamp))
+        await starting.wait()
+        await later(301)
+        if soon:
             go.set()
-            await until(lambda: bool(there.agents["a"].contexts) and not there.engine.live)
-            (attempt,) = await there.attempts(done)
-            assert attempt.status is RunStatus.CANCELLED
-            assert attempt.cancel_reason == ("the deadline has passed" if soon else "its task is over")
-
-    run(scene(), 10_000, loop_factory=Clock)
+        else:
+            await later(7)
+        done = await there.ended(started)
+        assert done.status is RunStatus.TIMEOUT
+        go.set()
+        await until(lambda: bool(there.agents["a"].contexts) and not there.engine.live)
+        (attempt,) = await there.attempts(done)
+        assert attempt.status is RunStatus.CANCELLED
+        assert attempt.cancel_reason == ("the deadline has passed" if soon else "its task is over")
 
 
 async def test_a_client_of_another_protocol_says_what_is_to_be_done_in_words() -> None:
@@ -318,25 +314,24 @@ async def test_work_that_was_handed_on_too_often_goes_no_further() -> None:
         assert (await there.done(task("t2"), attributes={"hops": 7})).status is RunStatus.SUCCESS
 
 
-def test_a_deadline_that_passes_while_an_agent_works_ends_both() -> None:
-    async def scene() -> None:
-        async with house(agents={"a": holds("hm", asyncio.Event()), "b": says("x")}) as there:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
-            started = await there.delegate(task(deadline=stamp))
-            await until(lambda: bool(there.agents["a"].contexts))
-            await later(301)
-            done = await there.ended(started)
-            assert done.status is RunStatus.TIMEOUT and task_of(done)["status"] == "expired"
-            assert task_of(done)["error"]["code"] == -32006
-            (attempt,) = await there.attempts(done)
-            await until(lambda: there.agents["a"].cancels == 1)
-            assert (await there.engine.runs.get(attempt.id)).cancel_reason == "the deadline has passed"
-            assert there.coordinator.queue.running("a") == 0 and not there.agents["b"].contexts
-
-    run(scene(), 10_000, loop_factory=Clock)
+@on(Clock)
+async def test_a_deadline_that_passes_while_an_agent_works_ends_both() -> None:
+    async with house(agents={"a": holds("hm", asyncio.Event()), "b": says("x")}) as there:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+        started = await there.delegate(task(deadline=stamp))
+        await until(lambda: bool(there.agents["a"].contexts))
+        await later(301)
+        done = await there.ended(started)
+        assert done.status is RunStatus.TIMEOUT and task_of(done)["status"] == "expired"
+        assert task_of(done)["error"]["code"] == -32006
+        (attempt,) = await there.attempts(done)
+        await until(lambda: there.agents["a"].cancels == 1)
+        assert (await there.engine.runs.get(attempt.id)).cancel_reason == "the deadline has passed"
+        assert there.coordinator.queue.running("a") == 0 and not there.agents["b"].contexts
 
 
-def test_a_task_whose_deadline_passes_while_its_failure_is_written_down_fails_with_that(
+@on(Clock)
+async def test_a_task_whose_deadline_passes_while_its_failure_is_written_down_fails_with_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writing, keeps = asyncio.Event(), LiveRun.set_upstream
@@ -347,14 +342,11 @@ def test_a_task_whose_deadline_passes_while_its_failure_is_written_down_fails_wi
             await asyncio.sleep(1000)
         await keeps(live, upstream, **more)
 
-    async def scene() -> None:
-        monkeypatch.setattr(LiveRun, "set_upstream", slow)
-        async with house(agents={"a": fails(Denied("not for you"))}) as there:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
-            started = await there.delegate(task(deadline=stamp))
-            await writing.wait()
-            await later(301)
-            done = await there.ended(started)
-            assert done.failure is not None and done.failure.code == "denied"
-
-    run(scene(), 10_000, loop_factory=Clock)
+    monkeypatch.setattr(LiveRun, "set_upstream", slow)
+    async with house(agents={"a": fails(Denied("not for you"))}) as there:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+        started = await there.delegate(task(deadline=stamp))
+        await writing.wait()
+        await later(301)
+        done = await there.ended(started)
+        assert done.failure is not None and done.failure.code == "denied"
