@@ -96,7 +96,7 @@ class Output:
         self._text_at = agent.text_output or ""
         self._inside_out, self._pointer = _ways_to(self._text_at)
         self._parts = OutputParts()
-        self._text_parts: set[str] = set()
+        self._text_parts: dict[str, None] = {}
         self._files: list[JsonObject] = []  # those that are listed once the document is there
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
 
@@ -197,7 +197,7 @@ class Output:
                 self._set(event.value)
                 return True
         elif what is PartOf.TEXT and event.kind == "text":
-            self._text_parts.add(event.part)
+            self._text_parts[event.part] = None
             return bool(event.value) and self._append(event.part, event.value)
         return False
 

@@ -29,7 +29,7 @@ from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent, Run
 from gateway.store import LogEntry, RunChange, Store, TakenOver, Unsynced
 from gateway.store.records import size_of
-from gateway.transport.waiting import CLOCK_SLACK
+from gateway.transport.waiting import CLOCK_SLACK, Timer
 
 log = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ class LogWatch:
     """Set while this waits: with what is to be awaited next."""
     _told = False
     _due = _fires = math.inf
-    _timer: asyncio.TimerHandle | None = None
+    _timer: Timer | None = None
 
     def __init__(
         self,
@@ -469,7 +469,7 @@ class LogWatch:
         if self._timer is not None:
             self._timer.cancel()
         self._fires = due
-        self._timer = self._loop.call_at(due, self._look)
+        self._timer = Timer(self._loop, due - self._loop.time(), self._look)
 
     def _look(self) -> None:
         self._fires, news = math.inf, self._news

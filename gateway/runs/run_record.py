@@ -61,7 +61,7 @@ class RunRecord:
         self.losses = dict(run.losses)
         self._store = store
         self._owed = owed
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._sent_before = run.dispatched
         """Before a restart: its agent may have made files then that are not known here."""
 
@@ -217,11 +217,11 @@ class RunRecord:
     async def woken(self) -> None:
         """Return with the next `wake`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
+        self._waiting[future] = None
         try:
             await future
         finally:
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
 
     def wake(self) -> None:
         """Have everybody in `woken` look again."""

@@ -16,6 +16,8 @@ CLOCK_SLACK = 0.002
 
 TICK = 0.05
 """Seconds for which a `Timer` costs the loop nothing."""
+SLOT = 0.25
+"""Seconds: a `Timer` that is due later than in two of these shares one of the loop's with its neighbours until then."""
 
 
 class Flag(Struct, eq=False):
@@ -61,31 +63,39 @@ class Flag(Struct, eq=False):
 class Timer:
     """Calls `work` in so many seconds, like `loop.call_later`, unless it is cancelled before.
 
-    Most are cancelled within milliseconds. So a timer is only noted, and the loop is asked for one when it has lasted
-    for a tick; a single timer of the loop looks through those of a tick.
+    Most are cancelled within milliseconds, and nearly all before they are due; one of the loop's takes 400 bytes. So a
+    timer is only noted until it has lasted for a tick, then kept with those that are due at about the same time, and
+    the loop is asked for one of its own a moment before.
     """
 
-    __slots__ = ("_handle", "_work", "due")
+    __slots__ = ("_handle", "_slot", "_work", "due")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], object]) -> None:
         now = loop.time()
         self.due = now + seconds
         self._work: Callable[[], object] | None = work
         self._handle: asyncio.TimerHandle | None = None
+        self._slot: dict[Timer, None] | None = None
         if seconds < TICK:
             self.ask(loop)
-        elif (noted := _noted.get(loop)) is not None:
-            noted.append(self)
-        else:
-            for closed in [other for other in tuple(_noted) if other.is_closed()]:
-                _noted.pop(closed, None)
-            _noted[loop] = [self]
-            loop.call_at(now + TICK, _tick, loop)
+            return
+        wheel = _wheels.get(loop)
+        if wheel is None:
+            for closed in [other for other in tuple(_wheels) if other.is_closed()]:
+                _wheels.pop(closed, None)
+            wheel = _wheels[loop] = _Wheel(loop)
+        wheel.note(self, now)
 
     def ask(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the loop call `work` if it still has to be."""
-        if self._work is not None:
+        """Have `work` called if it still has to be."""
+        self._slot = None
+        if self._work is None:
+            return
+        if self.due - loop.time() < 2 * SLOT:
             self._handle = loop.call_at(self.due, self._fire)
+        else:
+            self._slot = _wheels[loop].slot(int(self.due / SLOT))
+            self._slot[self] = None
 
     def cancel(self) -> None:
         """Do not call it. May be called at any time."""
@@ -93,6 +103,9 @@ class Timer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+        elif self._slot is not None:
+            self._slot.pop(self, None)
+            self._slot = None
 
     def _fire(self) -> None:
         work, self._work, self._handle = self._work, None, None
@@ -100,14 +113,39 @@ class Timer:
             work()
 
 
-_noted: dict[asyncio.AbstractEventLoop, list[Timer]] = {}
-"""The timers of this tick by loop. While there are any, `_tick` is due."""
+class _Wheel:
+    """The timers of a loop that have none of its own: those of this tick, and the others by when they are due."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._noted: list[Timer] = []
+        self._slots: dict[int, dict[Timer, None]] = {}
+
+    def note(self, timer: Timer, now: float) -> None:
+        """Look at a timer at the end of this tick."""
+        if not self._noted:
+            self._loop.call_at(now + TICK, self._look)
+        self._noted.append(timer)
+
+    def slot(self, number: int) -> dict[Timer, None]:
+        """The timers to look at when slot `number` begins."""
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = self._slots[number] = {}
+            self._loop.call_at(number * SLOT, self._open, number)
+        return slot
+
+    def _look(self) -> None:
+        noted, self._noted = self._noted, []
+        for timer in noted:
+            timer.ask(self._loop)
+
+    def _open(self, number: int) -> None:
+        for timer in self._slots.pop(number):
+            timer.ask(self._loop)
 
 
-def _tick(loop: asyncio.AbstractEventLoop) -> None:
-    noted = _noted.pop(loop)
-    for timer in noted:
-        timer.ask(loop)
+_wheels: dict[asyncio.AbstractEventLoop, _Wheel] = {}
 
 
 class Deadline(Struct, eq=False):

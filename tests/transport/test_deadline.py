@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -147,5 +148,14 @@ def test_the_loop_is_asked_for_one_timer_a_tick_however_many_end_in_it() -> None
         with Deadline(10):
             pass
         assert len(asked) == 2, "none is left of those that ended, and the next begins a tick of its own"
+        await later(1)
+        called: list[int] = []
+        lasting = [Timer(loop, 10, partial(called.append, number)) for number in range(100)]
+        await later(1)
+        assert len(asked) == 4, "a tick, and one for all that are due at the same time"
+        for timer in lasting[3:]:
+            timer.cancel()
+        await later(9)
+        assert (called, len(asked)) == ([0, 1, 2], 7), "a timer of the loop's for each that was not cancelled"
 
     run(work())

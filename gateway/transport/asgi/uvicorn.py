@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from gateway.transport.asgi.request import EXTENSION, Headers, Reply, headers_of
-from gateway.transport.waiting import CLOCK_SLACK, Flag
+from gateway.transport.waiting import CLOCK_SLACK, Flag, Timer
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""
@@ -154,10 +154,10 @@ class PieceProtocol(HttpToolsProtocol):
         """At the last look."""
         self._ended = False
         """Whether the client was given up."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._idle_since: float | None = None
         """The loop's time, between an answer and the next byte."""
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: Timer | None = None
         self._told: Callable[[], None] | None = None
         """See `watch`."""
         self._earlier: list[RequestResponseCycle] = []
@@ -169,7 +169,7 @@ class PieceProtocol(HttpToolsProtocol):
         self.transport = self._one_write = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self.pipeline, self.flow = (waiting := Pipeline()), Flow(transport, waiting)  # type: ignore[assignment]
         self._bare = transport
-        self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
+        self._timer = Timer(self.loop, LOOK_SECONDS, self.look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, and tell the application, whichever of the client's requests it serves."""
@@ -202,7 +202,7 @@ class PieceProtocol(HttpToolsProtocol):
 
     def look(self) -> None:
         """End the connection if its client has owed something for too long."""
-        self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
+        self._timer = Timer(self.loop, LOOK_SECONDS, self.look)
         if self._ended:  # it does not take what was sent to it either
             self.transport.abort()
         if self.transport.is_closing():
@@ -267,7 +267,7 @@ class PieceProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self.look_whether_idle)
+            self._idle_timer = Timer(self.loop, self.timeout_keep_alive, self.look_whether_idle)
 
     def look_whether_idle(self) -> None:
         """Close the connection if nothing was asked on it for its time."""
@@ -276,7 +276,7 @@ class PieceProtocol(HttpToolsProtocol):
             return
         due = self._idle_since + self.timeout_keep_alive
         if self.loop.time() < due - CLOCK_SLACK:
-            self._idle_timer = self.loop.call_at(due, self.look_whether_idle)
+            self._idle_timer = Timer(self.loop, due - self.loop.time(), self.look_whether_idle)
         else:
             self.timeout_keep_alive_handler()
 

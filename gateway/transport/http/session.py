@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Coroutine, Hashable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -280,18 +280,23 @@ class ConnectionPool:
 
     async def _connect(self, origin: HttpOrigin) -> CallConnection:
         addresses = await self._addresses(origin)
-        sock = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS, loop=self.loop)
         tls = None if origin.scheme == "http" else self._tls.context() if self._tls is not None else default_tls()
-        try:
-            _, connection = await self.loop.create_connection(
-                lambda: CallConnection(self.loop, origin.name, over=self._over, lost=self._lost),
-                sock=sock,
-                ssl=tls,
-                server_hostname=None if tls is None else origin.host.rstrip("."),
-            )
-        except BaseException:
-            sock.close()
-            raise
+        connect = partial(
+            self.loop.create_connection,
+            lambda: CallConnection(self.loop, origin.name, over=self._over, lost=self._lost),
+            ssl=tls,
+            server_hostname=None if tls is None else origin.host.rstrip("."),
+        )
+        connection: CallConnection
+        if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:  # nothing to choose from: half the cost
+            _, connection = await connect(*addresses[0][4])
+        else:
+            sock = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS, loop=self.loop)
+            try:
+                _, connection = await connect(sock=sock)
+            except BaseException:
+                sock.close()
+                raise
         if self._closed:
             connection.fail(self._gone(origin))
             raise self._gone(origin)
