@@ -171,8 +171,11 @@ class StreamEncoder:
             return None
         said = [event for _, event in events]
         number, last = events[-1]
-        if len(self._behind) + len(said) > MOST_BEHIND or not all(map(_is_silent, said[:-1])):
+        if len(self._behind) + len(said) > MOST_BEHIND:
             return None
+        for event in said:
+            if event is not last and not self._is_silent(event):
+                return None
         if type(last) is e.PartDelta:
             if not last.delta or last.origin or not snapshot.holds(last.part) or len(snapshot.encoded) > SMALL:
                 return None
@@ -180,12 +183,10 @@ class StreamEncoder:
         elif isinstance(last, e.TERMINAL):
             self._end(number, last, batch, run)
             self.done = True
-        elif not _is_silent(last):
+        elif not self._is_silent(last):
             return None
         self._growing = last.part if type(last) is e.PartDelta else None
         self._behind += said
-        for event in said:
-            self._note(event)
         return self._frames() if self._out else b""
 
     def due(self, now: float) -> float | None:
@@ -262,15 +263,22 @@ class StreamEncoder:
             else:
                 self._origin = None
 
-    def _note(self, event: e.Event) -> None:
-        """Remember what later events are told by."""
-        if isinstance(event, e.PartStarted) and event.kind in ("thought", "file"):
+    def _is_silent(self, event: e.Event) -> bool:
+        """Whether an event certainly changes no document, and is no news to a client of `values`."""
+        if isinstance(event, e.PartStarted):
+            self._part(event)
+            return event.value is None
+        return type(event) in _SILENT
+
+    def _part(self, event: e.PartStarted) -> None:
+        if event.kind in ("thought", "file"):
             self._kinds[event.part] = event.kind
-        elif isinstance(event, e.ArtifactAdded) and event.artifact.agent_created:
-            self._files.append(event.artifact)
 
     def _fold(self, event: e.Event) -> None:
-        self._note(event)
+        if isinstance(event, e.PartStarted):
+            self._part(event)
+        elif isinstance(event, e.ArtifactAdded) and event.artifact.agent_created:
+            self._files.append(event.artifact)
         if self._own is None:
             if _says(event):
                 self._dirty = True
@@ -379,11 +387,6 @@ def _grows_on(event: e.PartDelta, following: e.Event) -> bool:
         return False
     place = deltas.text_at(event.delta)
     return place is not None and place == deltas.text_at(following.delta)
-
-
-def _is_silent(event: e.Event) -> bool:
-    """Whether it certainly changes no document, and is no news to a client of `values`."""
-    return event.value is None if isinstance(event, e.PartStarted) else type(event) in _SILENT
 
 
 def _says(event: e.Event) -> bool:

@@ -81,6 +81,8 @@ class LiveRun:
     """
 
     traceparent: str | None = None
+    beside: frozenset[type[e.Event]] = frozenset()
+    """Which of `e.BESIDE` the agent may have said."""
     task: asyncio.Task[None] | None = None
     """Its own, in which `Outbound.run` is called. See `_interrupt` for who cancels it."""
     span: tracing.RunSpan | None = None
@@ -130,8 +132,8 @@ class LiveRun:
         if self.interceptor is not None:
             self.record.guard(self.interceptor.changing)
         self.outbound: Runner = self.interceptor or entry.outbound
-        self.beside: frozenset[type[e.Event]] = e.BESIDE if log.last else frozenset()
-        """Which of `e.BESIDE` the agent may have said."""
+        if log.last:
+            self.beside = e.BESIDE
         self._filled = filled
         missing = filled is None or filled.form is not None
         self._incomplete = run.request.prompt is not None and not run.dispatched and missing

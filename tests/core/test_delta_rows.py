@@ -89,7 +89,16 @@ def test_a_text_that_grows_is_one_step_however_often() -> None:
 
 def test_snapshots_that_say_nothing_new_belong_to_the_row() -> None:
     raws = [json.dumps({"message": "x" * n}).encode() for n in (1, 2, 2, 3, 3, 4)]
-    assert replay(raws, Fold()) == [0, 0, 4]
+    assert replay(raws, Fold()) == [0, 5], "and of one text alone it is known from the first on that it may grow"
+
+
+@pytest.mark.parametrize(
+    "first", [b'{"m":"a\\ud83d"}', b'{"m":"a"}\n', b'{"m":"a","m":1}', b'{"m":"a","n":"b","m":"c"}']
+)
+def test_a_text_whose_end_is_not_certain_is_not_taken_by_its_bytes_at_first(first: bytes) -> None:
+    fold = Fold()
+    assert replay([first, first.replace(b'"}', b'bc"}'), first], fold)[1] == 0
+    assert same(fold.document(), sound(decode(first)))
 
 
 def test_a_list_that_grows_is_no_row() -> None:

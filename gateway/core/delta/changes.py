@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.delta.algebra import TOO_DEEP, DeltaError, combine, difference, is_number, unsettle
-from gateway.core.delta.cuts import Segments, find
+from gateway.core.delta.cuts import Segments, find, likely
 from gateway.core.delta.pointer import join
 from gateway.core.delta.values import ABSENT, NO_DIFF, Json, Sentinel, decode, rest_of_text, same, sound
 
@@ -164,7 +164,7 @@ class Differ:
         self._document: Json = ABSENT  # the last snapshot that was parsed
         self._raw: bytes | None = None  # its bytes, unless they are in `_segments`
         self.segments: Segments | None = None
-        """The bytes of the last snapshot, and what it adds to the parsed one; None before a text has grown.
+        """The bytes of the last snapshot, and what it adds to the parsed one; None while no text is known to grow.
 
         Snapshots may be given to `grow`, and are then known to be JSON documents; after them `told` is called.
         """
@@ -186,7 +186,8 @@ class Differ:
         old = self.raw
         cuts = [] if segments is None else segments.cuts()
         self._keep(document, raw)
-        if old is not None and not change.replaced and (cuts := find(old, cuts, raw, document)):
+        cuts = likely(raw, document) if old is None or change.replaced else find(old, cuts, raw, document)
+        if cuts:
             self._raw = None
             self.segments = Segments(raw, cuts)
         return change

@@ -151,6 +151,16 @@ def text_at(delta: Json) -> Route | None:
     return tuple(route)
 
 
+def likely(raw: bytes, document: Json) -> list[Cut]:
+    """The cut of a snapshot that is one text in an object, as nearly all are whose text grows. [] for any other, and
+    for a text that may end in half a character.
+    """
+    if type(document) is not dict or len(document) != 1 or not raw.endswith(b'"}') or b"\\" in raw[-8:]:
+        return []
+    ((name, text),) = document.items()
+    return [(len(raw) - 2, (name,))] if type(text) is str else []
+
+
 def find(before: bytes, cuts: list[Cut], after: bytes, document: Json) -> list[Cut]:
     """The cuts of the snapshot `after` (which reads as `document`): those of `before`, and those that show now.
 

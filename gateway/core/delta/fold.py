@@ -287,7 +287,7 @@ class Fold:
         return True
 
     def _apply_any(self, delta: Json) -> Json:
-        self._grown = None
+        self._grown, begins = None, self.absent
         plan = Plan()
         try:
             passed_on = plan.combine(self._box, 0, delta, 0)
@@ -309,6 +309,10 @@ class Fold:
         if plan.values:
             self._parts = None
         self._size += plan.growth
+        if begins and type(root := self._box[0]) is dict and len(root) == 1:
+            ((name, text),) = root.items()
+            if type(text) is str:  # it is going to grow
+                self._heat(root, name, text)
         return passed_on
 
     def _heat(self, container: Any, at: Place, text: str) -> Text:
