@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Inbox, Unreadable
 
 
 async def test_what_has_arrived_is_received_at_once_and_in_order() -> None:

@@ -13,8 +13,7 @@ from adapters.agent_client import forwarded
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, LOAD, NAMING, TAKING_UP
 from gateway.core.errors import AgentGone, InterlinguaError
-from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Inbox, Unreadable
 from gateway.transport.streamable_http import server
 from gateway.wire import jsonrpc, sse
 

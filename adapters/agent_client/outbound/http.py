@@ -24,8 +24,7 @@ from adapters.agent_client.wire import (
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
 from gateway.transport import refusal
 from gateway.transport.http import HttpAuth, HttpClient, HttpResponse, StreamResponse
-from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import LIMIT, Unreadable, hard
+from gateway.transport.pipe import LIMIT, Inbox, Unreadable, hard
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http import client as streamable
 from gateway.transport.tasks import TaskSet

@@ -16,8 +16,7 @@ from gateway.core.version import version
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
-from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Inbox, Unreadable
 
 HELD = 1024 * 1024
 """Bytes on the way from which on the sender waits."""

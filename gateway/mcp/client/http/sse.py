@@ -12,8 +12,7 @@ from urllib.parse import urljoin, urlsplit
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
 from gateway.mcp.client.http.address import Address, unexpected
 from gateway.transport.http import StreamResponse
-from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import Unreadable, hard, judged
+from gateway.transport.pipe import Inbox, Unreadable, hard, judged
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import SLOWEST
 from gateway.transport.tap import about

@@ -16,8 +16,7 @@ from gateway.mcp.server.http.endpoint import McpEndpoint, accepts, no_message, r
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.asgi import HttpRequest, Reply
-from gateway.transport.inbox import Inbox
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import Inbox, Unreadable
 from gateway.transport.streamable_http import EVENTS
 from gateway.transport.streamable_http.server import EVENTS_HEADERS
 from gateway.wire import jsonrpc, sse
