@@ -55,12 +55,10 @@ def scan(package: str = "adapters") -> dict[str, Adapter]:
 
 
 def serving(adapters: Registry) -> dict[str, Adapter]:
-    """Those that serve clients."""
     return {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
 
 
 def calling(adapters: Registry) -> dict[str, Adapter]:
-    """Those that call agents."""
     return {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
 
 

@@ -147,7 +147,6 @@ class ClientTokens(JwtOptions):
 
 
 def limits_of(clients: Iterable[ClientCredentials], jwt: ClientTokens | None) -> Mapping[str | None, ClientLimits]:
-    """See `InboundOptions.client_limits`."""
     found: dict[str | None, ClientLimits] = {client.name: client.limits for client in clients}
     return found if jwt is None else {**found, EVERY_OTHER: jwt.limits}
 

@@ -95,7 +95,6 @@ class ScopedGateway:
 
     @cached_property
     def files(self) -> ScopedFiles:
-        """Files of the principal's runs and threads."""
         return ScopedFiles(self._gateway.files, self.runs, self.threads)
 
     @cached_property
@@ -356,7 +355,6 @@ class ScopedRuns:
         return run.thread is not None and await self._threads.has(run.thread)
 
     def _shown(self, query: RunQuery) -> Callable[[Run], bool]:
-        """Which of the runs that were found are shown."""
 
         def shown(run: Run) -> bool:
             known = query.thread is not None or self._principal.has(run.request.principal)

@@ -94,7 +94,6 @@ class AdminApi:
         self._reread = reread
 
     def routes(self) -> Sequence[Route]:
-        """One route a path."""
         table: Mapping[str, Mapping[str, RestOperation[Identity | None]]] = {
             "/admin": {"GET": self._summary},
             "/admin/openapi.json": {"GET": self._described},
@@ -193,7 +192,6 @@ class AdminApi:
         return _json({"runs": [_listed(run) for run in runs], "count": count})
 
     async def _run(self, who: Identity | None, request: HttpRequest) -> Reply:
-        """One run, whole."""
         run = await self._engine.runs.get(request.path_params["run"])
         traces, known = self._config().telemetry.traces, _TRACE.match(run.request.traceparent or "")
         trace = traces.replace("{trace}", known[1]) if traces is not None and known is not None else None
@@ -368,7 +366,6 @@ def _statuses(text: str | None) -> tuple[RunStatus, ...]:
 
 
 def _listed(run: Run) -> JsonObject:
-    """A run as lists have it."""
     asked = run.request
     return {
         "id": run.id,

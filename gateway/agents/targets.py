@@ -67,7 +67,6 @@ class RouteTarget:
 
     @property
     def reachable(self) -> bool | None:
-        """See `Supervised`."""
         if not self.breaker.closed:
             return False
         return self.half.reachable if isinstance(self.half, Supervised) else None
@@ -183,7 +182,6 @@ class TargetGroup:
             member.breaker.on_change(changed)
 
     def forget(self) -> None:
-        """See `Breaker.forget`."""
         for member in self.members:
             member.breaker.forget()
 

@@ -22,7 +22,6 @@ DEFAULT_ROUTES = Path("routes.yaml")
 
 
 def leave(code: int, *lines: str) -> NoReturn:
-    """Print the lines to stderr and exit."""
     for line in lines:
         print(line, file=sys.stderr)
     raise SystemExit(code)

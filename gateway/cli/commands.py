@@ -37,7 +37,6 @@ class CommandGroup(Group):
             leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """See the class."""
         return list(self.commands)
 
 
@@ -463,7 +462,6 @@ class JsonFormatter(logging.Formatter):
         self._own = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
-        """See the class."""
         said: dict[str, str | int] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -156,7 +156,6 @@ async def answer_run(client: AdminClient, named: str, text: str | None) -> int:
 
 
 async def cancel_run(client: AdminClient, named: str, reason: str) -> int:
-    """Cancel a run."""
     run = await client.run(named)
     found = await client.post(f"/runs/{run['id']}/cancel", {"reason": reason})
     print(f"{run['id']}: {found['status']}")

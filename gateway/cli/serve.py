@@ -117,7 +117,6 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See the class."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

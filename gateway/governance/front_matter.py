@@ -33,7 +33,6 @@ class MarkdownPage:
 
     @property
     def folder(self) -> Path:
-        """The directory that it lies in."""
         return self.path.parent
 
     def mistake(self, where: Where, message: str, code: str = "") -> Mistake:

@@ -127,7 +127,6 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effective(self) -> JsonObject:
-        """Everything that it says, merged."""
         return self.levels[-1].effective
 
     @property

@@ -51,7 +51,6 @@ def pack(entries: Iterable[LogEntry]) -> list[Row]:
 
 
 def unpack(first: int, last: int, delta: bool, data: bytes) -> Iterator[LogEntry]:
-    """The entries of a row."""
     lines = [data] if first == last else data.split(b"\n")
     for number, line in enumerate(lines, first):
         yield LogEntry(number, line, delta)

@@ -129,7 +129,6 @@ class Span(Struct, eq=False):
             self._recording.end(error)
 
     def answered(self, status: int) -> None:
-        """The request was answered with this HTTP status."""
         if self._recording is not None:
             self._recording.http(status)
 

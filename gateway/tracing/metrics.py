@@ -134,7 +134,6 @@ class Counter(Metric):
     kind = "counter"
 
     def add(self, count: float, *labels: str) -> None:
-        """Count `count` more."""
         self.values[labels] += count
 
 
@@ -144,7 +143,6 @@ class Gauge(Counter):
     kind = "gauge"
 
     def set(self, value: float, *labels: str) -> None:
-        """Set the value."""
         self.values[labels] = value
 
 
@@ -172,7 +170,6 @@ class Histogram(Metric):
         self.counts[labels] = [sum(pair) for pair in zip(before, counts, strict=True)]
 
     def observe(self, value: float, *labels: str) -> None:
-        """Count an observation."""
         counts = self.counts.get(labels)
         if counts is None:
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)

@@ -150,7 +150,6 @@ class Recording:
         return self._to is not None
 
     def set(self, attributes: Attributes) -> None:
-        """Add attributes."""
         if self._to is not None:
             self._attributes.update(attributes)
 
@@ -180,7 +179,6 @@ class Recording:
         self.failed(str(code))
 
     def rename(self, name: str) -> None:
-        """Change the name, when more is known."""
         self._name = name
 
     def called(self, protocol: str, url: str | None) -> None:
@@ -292,7 +290,6 @@ class Backend:
         return recording
 
     def run(self, run: Run, agent: Agent, traceparent: str | None, resumed: bool) -> Recording:
-        """The span of a run."""
         attributes: dict[str, Value] = {
             names.GEN_AI_OPERATION: names.GEN_AI_INVOKE,
             names.GEN_AI_AGENT_NAME: agent.name,
@@ -310,7 +307,6 @@ class Backend:
         return self._start(names.RUN_SPAN.format(agent=agent.name), traceparent, SpanKind.INTERNAL, attributes)
 
     def call(self, protocol: str, url: str | None, traceparent: str | None) -> Recording:
-        """The span of the call of an agent."""
         attributes = {names.TARGET_PROTOCOL: protocol, **_server(url)}
         return self._start(names.CALL_SPAN.format(protocol=protocol), traceparent, SpanKind.CLIENT, attributes)
 
@@ -333,7 +329,6 @@ class Backend:
         return self._start(name, run.request.traceparent, SpanKind.CLIENT, attributes)
 
     def tool(self, event: ToolCallStarted, traceparent: str) -> Recording:
-        """The span of a tool call of a run."""
         attributes: dict[str, Value] = {
             names.GEN_AI_OPERATION: names.GEN_AI_EXECUTE,
             names.TOOL_KIND: event.kind[:MOST_NAME],

@@ -116,7 +116,6 @@ class Inbox:
 
 
 def hard(limit: int) -> int:
-    """Return the hard limit for `limit`."""
     return limit + limit // 2
 
 

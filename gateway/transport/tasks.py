@@ -50,7 +50,6 @@ class TaskSet:
         return task.result()
 
     def cancel(self) -> None:
-        """Cancel all that are held."""
         for task in self:
             task.cancel()
 

@@ -82,7 +82,6 @@ class WorkerLink:
 
     @property
     def listener(self) -> socket.socket:
-        """The listening socket of this worker's place."""
         return self._listeners[self.place]
 
     def new_id(self) -> str:
@@ -116,7 +115,6 @@ class WorkerLink:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def say(self, message: FromWorker) -> None:
-        """Say it to the supervisor."""
         say(self._writer, message)
 
     async def gather(self, own: WorkerReport) -> Gathered | None:

@@ -85,7 +85,6 @@ class WorkerProcess:
         return reader
 
     def came_up(self, said: Up) -> None:
-        """It serves."""
         if not self.up.done():
             self.since = asyncio.get_running_loop().time()
             self.up.set_result(said)
@@ -163,7 +162,6 @@ class WorkerProcess:
         return await self.exited
 
     def close(self) -> None:
-        """It has ended."""
         self._answered()
         if self._writer is not None:
             self._writer.close()

@@ -113,7 +113,6 @@ def transition(
 
 
 def closed(*, operator: str, session: str) -> AuditEvent:
-    """A session was closed, and with it its audit."""
     return AuditEvent(
         actor=GATEWAY,
         action="audit.closed",

@@ -37,7 +37,6 @@ def log_number(path: Path) -> int:
 
 
 def log_numbers(folder: Path) -> set[int]:
-    """The numbers of the logs in a folder."""
     there = folder.iterdir() if folder.is_dir() else ()
     return {log_number(path) for path in there if _OF_A_LOG.fullmatch(path.name)}
 

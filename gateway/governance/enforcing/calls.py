@@ -162,7 +162,6 @@ class GovernedCall:
         self.to(twin.phase)
 
     def ended(self) -> None:
-        """It has ended, and the log has its result."""
         self.content = self.arguments = None
 
     # --- facts -----------------------------------------------------------------------------------------------------

@@ -118,7 +118,6 @@ class RouteGovernor:
 
     @property
     def skills(self) -> tuple[Skill, ...]:
-        """The skills that the agent is told."""
         return self.current.binding.skills
 
     def unmet(self, agent: Agent) -> str:

@@ -264,7 +264,6 @@ class OutgoingCalls:
         log.debug("%s: %s is dropped", self._name, what)
 
     def garbage(self, reason: str, start: bytes, size: int | None = None) -> None:
-        """Log an unreadable message."""
         self._unreadable += 1
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
             of = "" if size is None else f" ({size} bytes)"

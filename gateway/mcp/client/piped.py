@@ -51,7 +51,6 @@ class PipedChannel:
 
     @property
     def lasting(self) -> bool:
-        """See `ClientSession`."""
         return not versions.modern(self.version)
 
     @property

@@ -227,7 +227,6 @@ class PoolSlot:
         self.alone -= alone
 
     async def join(self) -> ClientSession:
-        """See `Supervisor.join`."""
         session = self._session = await self.supervisor.join()
         return session
 

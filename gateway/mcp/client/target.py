@@ -46,7 +46,6 @@ class TargetPools:
         self._pools: dict[bytes, McpPool] = {}
 
     def lease(self, capabilities: JsonObject, *, alone: bool = True) -> AbstractAsyncContextManager[ClientSession]:
-        """See `McpPool.lease`."""
         key = msgspec.json.encode(capabilities, order="deterministic")
         pool = self._pools.get(key)
         if pool is None:

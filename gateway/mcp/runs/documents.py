@@ -151,7 +151,6 @@ class Documents:
         return self._published(agent, agent.input_schema, INPUT)
 
     def output_schema(self, agent: Agent) -> JsonObject:
-        """The schema of the agent's output to a client."""
         return self._published(agent, agent.output_schema, OUTPUT)
 
     def input_of(self, agent: Agent, given: Json) -> Json:
@@ -191,7 +190,6 @@ class Documents:
         return tool
 
     def tool_output(self, agent: Agent) -> JsonObject:
-        """The output schema of that tool."""
         return _tool_schema(self.output_schema(agent))
 
     def _wraps(self, agent: Agent, schema: JsonObject) -> bool:
@@ -202,7 +200,6 @@ class Documents:
 
 
 def wrap(raw: bytes) -> bytes:
-    """`{"output": raw}`."""
     return b'{"output":' + raw + b"}"
 
 

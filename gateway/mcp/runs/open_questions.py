@@ -181,7 +181,6 @@ class OpenQuestions:
 
     @property
     def any(self) -> bool:
-        """Whether a question is open."""
         return bool(self._open)
 
     def forms(self) -> JsonObject:

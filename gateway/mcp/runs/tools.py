@@ -121,7 +121,6 @@ class Tools:
         return {"content": content, "isError": True, "_meta": said}
 
     def answer_tool(self) -> JsonObject:
-        """The tool that answers a question, as it is listed."""
         return {
             "name": ANSWER,
             "description": "Answers the question that the result of another tool has asked, and goes on with that "

@@ -41,7 +41,6 @@ class McpClient(msgspec.Struct, frozen=True):
     dialect: str | None = None
 
     def can(self, *path: str) -> bool:
-        """See `wire.declares`."""
         return wire.declares(self.capabilities, *path)
 
 

@@ -126,7 +126,6 @@ class Hub:
         self._clients += 1
 
     def disconnect(self) -> None:
-        """One has gone."""
         self._clients -= 1
 
     @contextlib.contextmanager

@@ -127,7 +127,6 @@ class PipeSession(HandshakeSession):
             self._cancelled.discard(id)
 
     def refused(self, request: Request, error: ErrorObject) -> None:
-        """See `RequestWitness`."""
         with (
             contextlib.suppress(RpcError),
             self.hub.requests(request.method, request.params, request.id, session=self.id),

@@ -100,7 +100,6 @@ class Patience:
         self._alarm = self._loop.call_later(self._part, self._over)
 
     def _over(self) -> None:
-        """One part of it."""
         self._left -= 1
         if self._left:
             self._alarm = self._loop.call_later(self._part, self._over)

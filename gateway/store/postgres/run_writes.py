@@ -56,7 +56,6 @@ class Transition:
 
     @property
     def threads(self) -> Iterable[str]:
-        """The threads that it changes."""
         if self.change.run is not None and self.change.run.thread is not None:
             yield self.change.run.thread
         if self.change.checkpoint is not None:

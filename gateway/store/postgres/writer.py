@@ -126,7 +126,6 @@ class PostgresWriter:
 
     @property
     def trouble(self) -> str:
-        """See `gateway.store.Store.trouble`."""
         return str(AWAY if self.queue.usable else self.queue.closed()) if self.away else self._trouble.why
 
     @property

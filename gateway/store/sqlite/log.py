@@ -42,7 +42,6 @@ def write_all(cursor: sqlite3.Cursor, owner: str, runs: Iterable[tuple[str, Iter
 
 
 def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[LogEntry]) -> None:
-    """Write the first entries of a new run."""
     cursor.executemany(
         "INSERT INTO log (key, last, delta, data) VALUES (?, ?, ?, ?)",
         [(seq << RUN_BITS | first, last, int(delta), data) for first, last, delta, data in log_rows.pack(entries)],
@@ -50,7 +49,6 @@ def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[LogEntry]) -> 
 
 
 def remove(cursor: sqlite3.Cursor, seq: int) -> None:
-    """Remove the whole log of a run."""
     cursor.execute("DELETE FROM log WHERE key BETWEEN ? AND ?", _span(seq))
 
 

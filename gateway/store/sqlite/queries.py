@@ -54,7 +54,6 @@ events = log.read
 
 
 def run(cursor: sqlite3.Cursor, run_id: str) -> tuple[str, Run]:
-    """A run with its owner."""
     row = cursor.execute("SELECT owner, record FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFound(f"no run {run_id}")

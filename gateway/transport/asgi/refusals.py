@@ -26,7 +26,6 @@ STATUS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 
 
 def status(error: errors.InterlinguaError) -> int:
-    """The status of an error."""
     return errors.lookup(STATUS, error)
 
 

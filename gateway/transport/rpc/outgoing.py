@@ -107,7 +107,6 @@ class Outbox:
         self._written(self._size)
 
     def open(self) -> None:
-        """Begin to write."""
         self._idle = True
         if self._waiting:
             self._write()
@@ -235,7 +234,6 @@ class OutgoingRequests:
         return id
 
     def forget(self, id: Id) -> None:
-        """Implements `Peer.forget`."""
         self._pending.pop(id, None)
 
     def settle(self, response: Response) -> bool:

@@ -39,7 +39,6 @@ class Cursor:
         self.retry: float | None = None
 
     def hear(self, events: int) -> None:
-        """Count events."""
         self.heard += events
 
     def reach(self, id: str, retry: int | None) -> None:

@@ -100,12 +100,10 @@ class SessionTable(Generic[S]):
         """Set for the first of them, or earlier."""
 
     def get(self, id: str) -> S | None:
-        """The session with that id."""
         return self._sessions.get(id)
 
     @property
     def all(self) -> list[S]:
-        """Every session."""
         return list(self._sessions.values())
 
     @property
@@ -130,7 +128,6 @@ class SessionTable(Generic[S]):
         self._wait(session)
 
     def remove(self, session: S) -> None:
-        """Remove one that has ended."""
         del self._sessions[session.id]
         if (whose := self._whose.pop(session.id, None)) is not None:
             self._held[whose] -= 1
@@ -231,7 +228,6 @@ class MessageStream:
 
     @property
     def finished(self) -> bool:
-        """Whether that was all."""
         return self.over and self.empty
 
     @property

@@ -22,7 +22,6 @@ _OURS = frozenset({"host", "connection", "upgrade", "content-length", "transfer-
 
 
 def binary(data: bytes) -> Unreadable:
-    """Make the Unreadable of a binary message."""
     return Unreadable("a binary message", b"", len(data))
 
 

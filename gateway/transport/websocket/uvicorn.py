@@ -55,11 +55,9 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         self._take: Callable[[bytes], bool] | None = None
 
     def direct(self, take: Callable[[bytes], bool]) -> None:
-        """See `TextMessages`."""
         self._take = take
 
     def when_left(self, receive: Callable[[], None]) -> None:
-        """See `TextMessages`."""
         self.queue.when_filled(receive)
 
     def pause_writing(self) -> None:
@@ -147,7 +145,6 @@ class ReceivedEvents:
             filled()
 
     def put_nowait(self, event: ASGIReceiveEvent) -> None:
-        """Add an event."""
         if self._events is None:
             self._events = deque()
         self._events.append(event)

@@ -53,12 +53,10 @@ class _ErrorMember(Struct, gc=False):
 
 
 def request(id: Id, method: str, params: Any = None) -> bytes:
-    """Encode a request."""
     return _bytes(_Request(id, method, UNSET if params is None or _empty(params) else params))
 
 
 def notification(method: str, params: Any = None) -> bytes:
-    """Encode a notification."""
     return _bytes(_Notification(method, UNSET if params is None or _empty(params) else params))
 
 

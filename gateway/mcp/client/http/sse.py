@@ -108,7 +108,6 @@ class SsePipe:
         return messages
 
     async def _run(self, response: StreamResponse) -> None:
-        """The stream, to its end."""
         try:
             await self._read(response)
         except InterlinguaError as error:

@@ -228,7 +228,6 @@ class _Question:
         self._number: int | None = None
 
     def named(self, id: Id) -> None:
-        """It has this id."""
         self.id = id
 
     @property
