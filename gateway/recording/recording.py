@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.runs.live import LiveRun
 from gateway.transport.tap import NotedWork, Said, Side
+from gateway.transport.waiting import Flag
 
 if TYPE_CHECKING:
     from gateway.recording.redaction import SecretRemover
@@ -57,10 +58,11 @@ class RunRecording:
         self._counted: dict[str, int] = {}
         self._redactor = redactor
         self._grown = grown
-        self._last = 0
+        self.last = 0
+        """The number of the newest entry."""
         self._begun: list[tuple[int, bytes]] = []
         self._rest: deque[tuple[int, bytes]] = deque()
-        self._news: set[asyncio.Future[None]] = set()
+        self._news = Flag()
         self._log.waiting.add(self)
 
     # --- what goes in ------------------------------------------------------------------------------------------------
@@ -108,17 +110,17 @@ class RunRecording:
     def _add(self, entry: dict[str, Any]) -> None:
         if not self.open:
             return
-        self._last += 1
-        data = msgspec.json.encode({"n": self._last, "at": time.time(), **entry})
+        self.last += 1
+        data = msgspec.json.encode({"n": self.last, "at": time.time(), **entry})
         size = len(data) + OVERHEAD
         beginning = len(self._begun) < BEGINNING and self.bytes + size <= RUN_BYTES // 4
-        (self._begun if beginning and not self._rest else self._rest).append((self._last, data))
+        (self._begun if beginning and not self._rest else self._rest).append((self.last, data))
         dropped = 0
         while self._rest and (len(self._rest) > RUN_ENTRIES or self.bytes + size - dropped > RUN_BYTES):
             dropped += len(self._rest.popleft()[1]) + OVERHEAD
         self.bytes += size - dropped
         self._grown(size - dropped)
-        self._wake()
+        self._news.set()
 
     def close(self) -> None:
         """Note nothing more."""
@@ -129,7 +131,7 @@ class RunRecording:
     def finish(self) -> None:
         """The run has ended, or is not recorded any more: whoever follows has seen it all."""
         self.over = True
-        self._wake()
+        self._news.set()
 
     def forget(self) -> None:
         """Let go of all of it, and note nothing more."""
@@ -156,26 +158,13 @@ class RunRecording:
                 most -= len(data)
         return found
 
-    @property
-    def last(self) -> int:
-        """The number of the newest entry."""
-        return self._last
-
     async def news(self, after: int, timeout: float) -> bool:
         """Wait for an entry above a number, or the end. False when `timeout` seconds passed first."""
-        while self._last <= after and not self.over:
-            future = asyncio.get_running_loop().create_future()
-            self._news.add(future)
-            try:
-                async with asyncio.timeout(timeout):
-                    await future
-            except TimeoutError:
-                return False
-            finally:
-                self._news.discard(future)
+        try:
+            async with asyncio.timeout(timeout):
+                while self.last <= after and not self.over:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
         return True
-
-    def _wake(self) -> None:
-        for future in self._news:
-            if not future.done():
-                future.set_result(None)
