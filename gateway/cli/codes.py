@@ -1,11 +1,14 @@
-"""The program's exit codes, the one way to exit with lines to read, and the route table that a command reads or exits
-with the mistakes of.
+"""The program's exit codes, the one way to exit with lines to read, and where a command finds agents: in a route table,
+whose mistakes it exits with, or at a running gateway.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +22,9 @@ NEEDS_ANSWER = 3
 CANCELLED = 130
 
 DEFAULT_ROUTES = Path("routes.yaml")
+TOKEN_VARIABLE = "INTERLINGUA_TOKEN"
+
+log = logging.getLogger("interlingua")
 
 
 def leave(code: int, *lines: str) -> NoReturn:
@@ -56,12 +62,54 @@ def without(mistakes: Iterable[Mistake], code: int = USAGE) -> None:
         leave(code, *lines)
 
 
-def chosen(routes: Path | None, gateway: str | None) -> Path | None:
-    """Choose the route table to run here (./routes.yaml unless named); None with a gateway. Exits with USAGE."""
-    if routes is not None and gateway is not None:
-        leave(USAGE, "give --routes or --gateway, not both")
-    if gateway is not None:
-        return None
-    if routes is None and not DEFAULT_ROUTES.exists():
-        leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
-    return routes or DEFAULT_ROUTES
+@dataclass(frozen=True)
+class Place:
+    """A route table whose agents are run here, or a running gateway."""
+
+    routes: Path | None
+    gateway: str | None
+    token_file: Path | None
+
+    @property
+    def table(self) -> Path | None:
+        """The route table to run here (./routes.yaml unless named); None with a gateway. Exits with USAGE."""
+        if self.routes is not None and self.gateway is not None:
+            leave(USAGE, "give --routes or --gateway, not both")
+        if self.gateway is not None:
+            return None
+        if self.routes is None and not DEFAULT_ROUTES.exists():
+            leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
+        return self.routes or DEFAULT_ROUTES
+
+    @property
+    def url(self) -> str:
+        """The gateway's."""
+        assert self.gateway is not None, "or there is a table"
+        return self.gateway.rstrip("/")
+
+    def token(self) -> str | None:
+        """The user's token for the gateway, if any. Warns if it would be sent in clear text.
+
+        Exits with USAGE for a file without a token.
+        """
+        from urllib.parse import urlsplit
+
+        from gateway.transport.guard import local
+
+        found = _token(self.token_file)
+        address = urlsplit(self.url)
+        if found and address.scheme in ("http", "ws") and not local(address.hostname or ""):
+            log.warning("the token goes to %s unencrypted: use https", self.gateway)
+        return found
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        leave(USAGE, f"--token-file: {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}")
+    if not token:
+        leave(USAGE, f"--token-file: {file} is empty")
+    return token

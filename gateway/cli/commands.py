@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from click import BadParameter, Choice, Context, Group, IntRange, Parameter, argument, group, option
 from click import Path as PathType
 
-from gateway.cli.codes import CANCELLED, FAILED, USAGE, leave
+from gateway.cli.codes import CANCELLED, FAILED, USAGE, Place, leave
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.version import version
 
@@ -92,6 +92,28 @@ tls_cert = file_option(
     "--tls-cert", help="Serve https and wss with this certificate: PEM, intermediate ones behind it."
 )
 tls_key = file_option("--tls-key", help="Its private key, PEM. $INTERLINGUA_TLS_PASSPHRASE opens an encrypted one.")
+
+
+def placed(command: Callable[..., None]) -> Callable[..., None]:
+    """What these options say is the command's `place`."""
+
+    @wraps(command)
+    def called(*, gateway: str | None, token_file: Path | None, routes: Path | None = None, **given: Any) -> None:
+        command(place=Place(routes, gateway, token_file), **given)
+
+    return called
+
+
+def somewhere(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with agents here or in a running gateway."""
+    return routes_file(some_gateway(token_file(placed(command))))
+
+
+def operating(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for a running gateway's operator."""
+    return this_gateway(token_file(placed(command)))
+
+
 one_run = argument("run", metavar="RUN", help="The run's id, or its last characters.")
 
 
@@ -166,22 +188,16 @@ def check(file: Path, host: str, *, workers: int, tls_cert: Path | None, tls_key
 
 @app.command()
 @argument("agent", required=False, help="Show this one: its input, and how it is called.")
-@routes_file
-@some_gateway
-@token_file
+@somewhere
 @log_level
-def agents(
-    agent: str | None, routes: Path | None, gateway: str | None, token_file: Path | None, log_level: str
-) -> None:
+def agents(agent: str | None, place: Place, log_level: str) -> None:
     """List the agents, or show what one of them wants."""
     configure(log_level)
     if agent is not None:
         _once(log_level)
     from gateway.cli.run import list_agents, show_agent
 
-    raise SystemExit(
-        list_agents(routes, gateway, token_file) if agent is None else show_agent(agent, routes, gateway, token_file)
-    )
+    raise SystemExit(list_agents(place) if agent is None else show_agent(agent, place))
 
 
 @app.command()
@@ -192,9 +208,7 @@ def agents(
     callback=_text,
     help="What to tell it; '-' reads standard input. [default: it is asked for]",
 )
-@routes_file
-@some_gateway
-@token_file
+@somewhere
 @option(
     "--answer",
     multiple=True,
@@ -209,9 +223,7 @@ def run(
     agent: str,
     prompt: str | None,
     *,
-    routes: Path | None,
-    gateway: str | None,
-    token_file: Path | None,
+    place: Place,
     answer: Sequence[str],
     document: str | None,
     files: Path | None,
@@ -238,7 +250,7 @@ def run(
         given = _document(document)
     elif prompt is None:
         prompt = ""
-    raise SystemExit(run_agent(agent, prompt, routes, gateway, token_file, answers=answer, files=files, document=given))
+    raise SystemExit(run_agent(agent, prompt, place, answers=answer, files=files, document=given))
 
 
 def _document(said: str) -> Any:
@@ -256,19 +268,9 @@ def _document(said: str) -> Any:
 @app.command()
 @argument("agent", required=False, help="The agent's name. [default: the client chooses]")
 @option("--protocol", metavar="NAME", help="What to speak. [default: what editors speak]")
-@routes_file
-@some_gateway
-@token_file
+@somewhere
 @log_level
-def stdio(
-    agent: str | None,
-    *,
-    protocol: str | None,
-    routes: Path | None,
-    gateway: str | None,
-    token_file: Path | None,
-    log_level: str,
-) -> None:
+def stdio(agent: str | None, *, protocol: str | None, place: Place, log_level: str) -> None:
     """Be an agent on standard input and output, for an editor.
 
     Nothing but the protocol goes to standard output; the log goes to standard error.
@@ -276,7 +278,7 @@ def stdio(
     configure(log_level)
     from gateway.cli.stdio import serve_stdio
 
-    raise SystemExit(serve_stdio(agent, protocol, routes, gateway, token_file))
+    raise SystemExit(serve_stdio(agent, protocol, place))
 
 
 @app.command()
@@ -286,9 +288,8 @@ def stdio(
 @option("--restore", is_flag=True, help="Give the access back instead.")
 @token_file
 @log_level
-def revoke(
-    agent: str, *, gateway: str, reason: str | None, restore: bool, token_file: Path | None, log_level: str
-) -> None:
+@placed
+def revoke(agent: str, *, reason: str | None, restore: bool, place: Place, log_level: str) -> None:
     """Take an agent's access away, or give it back.
 
     It gets no work and may do nothing any more, and its work is cancelled. An agent that registered is gone for clients
@@ -297,79 +298,72 @@ def revoke(
     """
     configure(log_level)
     from gateway.cli.remote import revoke_agent
-    from gateway.cli.stdio import token
 
-    raise SystemExit(revoke_agent(agent, gateway, token(gateway, token_file), reason=reason, restore=restore))
+    raise SystemExit(revoke_agent(agent, place.url, place.token(), reason=reason, restore=restore))
 
 
-def _operate(gateway: str, token_file: Path | None, work: Any, *given: Any, **options: Any) -> NoReturn:
+def _operate(place: Place, work: Any, *given: Any, **options: Any) -> NoReturn:
     from gateway.cli import loop
     from gateway.cli.operate import AdminClient
-    from gateway.cli.stdio import token
 
-    raise SystemExit(loop.run(work(AdminClient(gateway, token(gateway, token_file)), *given, **options)))
+    raise SystemExit(loop.run(work(AdminClient(place.url, place.token()), *given, **options)))
 
 
 @app.command()
 @option("--agent", metavar="NAME", help="Only runs of this agent.")
 @option("--status", metavar="STATUS", help="Only these, with commas between them: running, interrupted ...")
 @option("--limit", type=IntRange(1, 500), default=20, help="How many.")
-@this_gateway
-@token_file
-def runs(agent: str | None, status: str | None, limit: int, gateway: str, token_file: Path | None) -> None:
+@operating
+def runs(agent: str | None, status: str | None, limit: int, place: Place) -> None:
     """List the newest runs of a gateway, whoever started them. Away from a terminal: a line of JSON each."""
     from gateway.cli.operate import list_runs
 
-    _operate(gateway, token_file, list_runs, agent, status, limit)
+    _operate(place, list_runs, agent, status, limit)
 
 
 @app.command()
 @one_run
-@this_gateway
-@token_file
-def watch(run: str, gateway: str, token_file: Path | None) -> None:
+@operating
+def watch(run: str, place: Place) -> None:
     """Print what happens in a run until it ends. Exit code 1 where it does not succeed."""
     from gateway.cli.operate import watch_run
 
-    _operate(gateway, token_file, watch_run, run)
+    _operate(place, watch_run, run)
 
 
 @app.command()
 @one_run
 @argument("text", required=False, metavar="[ANSWER]", callback=_text, help="A choice, a text, or JSON.")
 @option("--decline", is_flag=True, help="Decline to answer instead.")
-@this_gateway
-@token_file
-def answer(run: str, text: str | None, *, decline: bool, gateway: str, token_file: Path | None) -> None:
+@operating
+def answer(run: str, text: str | None, *, decline: bool, place: Place) -> None:
     """Answer the question that a run waits on. Exit code 3 where the answer does not fit: it waits on."""
     from gateway.cli.operate import answer_run
 
     if (text is None) != decline:
         leave(USAGE, "give an answer, or --decline")
-    _operate(gateway, token_file, answer_run, run, text)
+    _operate(place, answer_run, run, text)
 
 
 @app.command()
 @one_run
 @option("--reason", default="", show_default=False, metavar="TEXT", callback=_text, help="Why.")
-@this_gateway
-@token_file
-def cancel(run: str, reason: str, gateway: str, token_file: Path | None) -> None:
+@operating
+def cancel(run: str, reason: str, place: Place) -> None:
     """Cancel a run."""
     from gateway.cli.operate import cancel_run
 
-    _operate(gateway, token_file, cancel_run, run, reason)
+    _operate(place, cancel_run, run, reason)
 
 
 @app.command()
 @option("--once", is_flag=True, help="Print the table once.")
-@this_gateway
-@token_file
-def top(*, once: bool, gateway: str, token_file: Path | None) -> None:
+@operating
+def top(*, once: bool, place: Place) -> None:
     """Show how a gateway's agents and runs do, until Ctrl-C."""
     from gateway.cli.operate import top as work
 
-    _operate(gateway, token_file, work, once=once)
+    _operate(place, work, once=once)
 
 
 @app.command()

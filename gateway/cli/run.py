@@ -15,7 +15,7 @@ from msgspec import UNSET
 from rich.console import Console
 
 from gateway.cli import loop
-from gateway.cli.codes import CANCELLED, DEFAULT_ROUTES, FAILED, NEEDS_ANSWER, OK, USAGE, chosen, leave, read
+from gateway.cli.codes import CANCELLED, DEFAULT_ROUTES, FAILED, NEEDS_ANSWER, OK, USAGE, Place, leave, read
 from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
 from gateway.cli.view import View, table, view
 from gateway.contract.reading import meant, merged
@@ -65,31 +65,23 @@ class OutputFolder:
                 path = self._path / f"{Path(name).stem}-{number}{Path(name).suffix}"
 
 
-def talk(
-    routes: Path | None, gateway: str | None, token_file: Path | None, *, running: bool = True
-) -> AbstractAsyncContextManager[Talk]:
-    """Where to run: a gateway, or the agents of a route table (default: ./routes.yaml). Leaves with USAGE.
-
-    Without `running` agents are only listed, which takes no audit log.
-    """
-    table = chosen(routes, gateway)
-    if table is None:
+def talk(place: Place, *, running: bool = True) -> AbstractAsyncContextManager[Talk]:
+    """The agents there. Without `running` they are only listed, which takes no audit log. Leaves with USAGE."""
+    if (table := place.table) is None:
         from gateway.cli.remote import Remote
-        from gateway.cli.stdio import token
 
-        assert gateway is not None
-        return Remote(gateway, token(gateway, token_file))
+        return Remote(place.url, place.token())
     from gateway.cli.local import Local
 
     return Local(read(table), serving=running)
 
 
-def list_agents(routes: Path | None, gateway: str | None, token_file: Path | None) -> int:
+def list_agents(place: Place) -> int:
     """Print the agents: a table on a terminal, otherwise a tab-separated line each."""
 
     async def listed() -> int:
-        async with talk(routes, gateway, token_file, running=False) as place:
-            agents = await place.agents()
+        async with talk(place, running=False) as there:
+            agents = await there.agents()
         if not sys.stdout.isatty():
             for agent in agents:
                 print(agent.name, agent.version, " ".join(agent.description.split()), sep="\t")
@@ -101,14 +93,14 @@ def list_agents(routes: Path | None, gateway: str | None, token_file: Path | Non
     return loop.run(listed())
 
 
-def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file: Path | None) -> int:
+def show_agent(agent: str, place: Place) -> int:
     """Print an agent's input, and how it is called in each protocol, with a made-up input."""
     from gateway import registry
     from gateway.cli.banner import called, example
 
     async def shown() -> int:
-        async with talk(routes, gateway, token_file, running=False) as place:
-            wants = await place.wants(agent)
+        async with talk(place, running=False) as there:
+            wants = await there.wants(agent)
         known, name = wants.agent, wants.agent.name
         print(" ".join(part for part in (name, known.version) if part))
         if known.description:
@@ -119,16 +111,16 @@ def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file:
         text = None if wants.pointer is None else unwrap(document, wants.pointer)
         alone = text is not None and wrap(text, wants.pointer, wants.schema) == document
         prompt = text if alone and text is not None else json.dumps(document, ensure_ascii=False)
-        table = chosen(routes, gateway)
+        table = place.table
         config = None if table is None else read(table)
         adapters = registry.scan() if config is None else config.adapters
         paths: dict[str, str | None] = {one.name: one.path for one in adapters.values() if one.serve is not None}
         if config is not None:
             paths = {one: options.path for one, options in config.inbound.items()}
-        url = (gateway or "http://127.0.0.1:8080").rstrip("/")
+        url = place.url if table is None else "http://127.0.0.1:8080"
         said = shlex.quote(prompt)
-        there = f"--gateway {url}" if table is None else f"--routes {shlex.quote(str(table))}"
-        print("", "Try:", f"  {called()} run {name} {'' if alone else '--input '}{said} {there}", sep="\n")
+        where = f"--gateway {url}" if table is None else f"--routes {shlex.quote(str(table))}"
+        print("", "Try:", f"  {called()} run {name} {'' if alone else '--input '}{said} {where}", sep="\n")
         for one, path in paths.items():
             if adapters[one].example:
                 line = example(adapters[one], url, path, name, document=document, prompt=prompt)
@@ -141,9 +133,7 @@ def show_agent(agent: str, routes: Path | None, gateway: str | None, token_file:
 def run_agent(
     agent: str,
     prompt: str | None,
-    routes: Path | None,
-    gateway: str | None,
-    token_file: Path | None,
+    place: Place,
     *,
     answers: Sequence[str],
     files: Path | None,
@@ -156,9 +146,9 @@ def run_agent(
     folder = OutputFolder(files) if files is not None else None
 
     async def run() -> int:
-        async with talk(routes, gateway, token_file) as place:
+        async with talk(place) as there:
             with view(agent) as shown:
-                return await _Following(place, shown, list(answers), folder).follow(agent, prompt, document)
+                return await _Following(there, shown, list(answers), folder).follow(agent, prompt, document)
 
     return loop.run(run())
 

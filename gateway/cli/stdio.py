@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from msgspec import UNSET
 
 from gateway import registry
 from gateway.cli import loop
-from gateway.cli.codes import FAILED, OK, USAGE, chosen, leave, read
+from gateway.cli.codes import FAILED, OK, USAGE, Place, leave, read
 from gateway.contract import Adapter
 from gateway.core.errors import InterlinguaError
-from gateway.transport.guard import local
 from gateway.transport.pipe import LIMIT, Pipe, Unreadable
 from gateway.transport.stdio.own_stdio import OwnPipe
 from gateway.wire import jsonrpc
@@ -30,17 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("interlingua")
 
-TOKEN_VARIABLE = "INTERLINGUA_TOKEN"
 
-
-def serve_stdio(
-    agent: str | None, protocol: str | None, routes: Path | None, gateway: str | None, token_file: Path | None
-) -> int:
+def serve_stdio(agent: str | None, protocol: str | None, place: Place) -> int:
     """Serve until standard input ends. Exits with USAGE for a wrong file, agent or protocol."""
-    table = chosen(routes, gateway)
-    if table is None:
-        assert gateway is not None
-        work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"), token(gateway, token_file))
+    if (table := place.table) is None:
+        work = _remote(_adapter(registry.scan(), protocol), agent, place.url, place.token())
     else:
         config = read(table)
         work = _local(config, _adapter(config.adapters, protocol), agent)
@@ -58,30 +48,6 @@ def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
     if protocol not in known:
         leave(USAGE, f"--protocol: '{protocol}' does not run over standard input and output; have {', '.join(known)}")
     return adapters[protocol]
-
-
-def token(gateway: str, file: Path | None) -> str | None:
-    """The user's token for the gateway, if any. Warns if it would be sent in clear text.
-
-    Exits with USAGE for a file without a token.
-    """
-    found = _token(file)
-    address = urlsplit(gateway)
-    if found and address.scheme in ("http", "ws") and not local(address.hostname or ""):
-        log.warning("the token goes to %s unencrypted: use https", gateway)
-    return found
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        leave(USAGE, f"--token-file: {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}")
-    if not token:
-        leave(USAGE, f"--token-file: {file} is empty")
-    return token
 
 
 async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
