@@ -50,7 +50,7 @@ def admit(request: HttpRequest, origins: Collection[str], exposed: str, allowed:
     page = request.header("origin")
     origin.admit(page, request.scope, origins)
     if page is not None:
-        request.extra += origin.cors(page, exposed)
+        request.extra.extend(origin.cors(page, exposed))
         if request.method == "OPTIONS":
             return Reply(204, headers=origin.preflight(request.header("access-control-request-headers")))
     if request.method not in allowed.split(", "):

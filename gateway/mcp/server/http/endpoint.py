@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.access import Visit, refusal_headers
 from gateway.core import errors
-from gateway.core.errors import InterlinguaError, lookup
+from gateway.core.errors import InterlinguaError
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
-from gateway.transport.asgi import Headers, HttpRequest, Reply, respond
+from gateway.transport.asgi import Headers, HttpRequest, Reply, refusals, respond
 from gateway.transport.streamable_http import server
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
@@ -26,16 +25,6 @@ log = logging.getLogger(__name__)
 
 EXPOSED: Final = f"{wire.SESSION_HEADER}, {wire.VERSION_HEADER}, WWW-Authenticate"
 """Headers of answers that a page may read."""
-STATUS: Final[Mapping[type[InterlinguaError], int]] = {
-    InterlinguaError: 500,
-    errors.Refused: 400,
-    errors.NotFound: 404,
-    errors.TooLarge: 413,
-    errors.Denied: 403,
-    errors.Unauthenticated: 401,
-    errors.Unavailable: 503,
-    errors.Limited: 429,
-}
 
 
 def refusal(status: int, why: str, code: int = jsonrpc.INVALID_REQUEST, *, headers: Headers = ()) -> Reply:
@@ -45,7 +34,7 @@ def refusal(status: int, why: str, code: int = jsonrpc.INVALID_REQUEST, *, heade
 
 def refused(error: InterlinguaError) -> Reply:
     """The same of an error of the tree, with its status."""
-    return refusal(lookup(STATUS, error), str(error), headers=refusal_headers(error))
+    return refusal(refusals.status(error), str(error), headers=refusal_headers(error))
 
 
 def response(error: InterlinguaError) -> Response:
