@@ -16,9 +16,11 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
+from starlette.types import Scope
 
 from gateway.access.authenticator import Principal
-from gateway.access.visit import LastingWatch, Visit, waited
+from gateway.access.options import AuthenticatingOptions
+from gateway.access.visit import LastingWatch, Visit, visit_of, waited
 from gateway.contract.backchannel import Caller, ThreadWatch
 from gateway.contract.gateway import (
     LIST_SECONDS,
@@ -53,6 +55,7 @@ from gateway.core.types import (
     ThreadUpdate,
     agent_id,
 )
+from gateway.transport.asgi import Everybody
 
 PAGE: Final = 200
 
@@ -511,3 +514,15 @@ async def _sifted(
 
 def _all(query: Q) -> Q:
     return replace(query, limit=1 << 62, offset=0)
+
+
+def serving(
+    make: Callable[[Gateway], T], gateway: Gateway, options: AuthenticatingOptions
+) -> Callable[[Scope], T] | Everybody[T]:
+    """What serves the clients of a door: made once where they are not asked who they are, else for each request.
+
+    A function that is returned raises Unauthenticated.
+    """
+    if not options.authenticates:
+        return Everybody(make(gateway))
+    return lambda scope: make(ScopedGateway(gateway, visit_of(scope)))

@@ -1,19 +1,29 @@
-"""An authenticated client, for as long as its newest token is valid, and waits that end with the token."""
+"""An authenticated client, for as long as its newest token is valid: found once for each request, in front of a door's
+routes, and put into its scope. Waits that end with the token.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from starlette.types import Scope
+
 from gateway.access.authenticator import EXPIRED, Authenticator, Principal
+from gateway.access.issuer import AwaitsKeys
 from gateway.contract.gateway import Take, Watch
 from gateway.contract.wrapping import Wrapped
-from gateway.core.errors import Unauthenticated
+from gateway.core.errors import Unauthenticated, Unavailable
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+VISIT: Final = "interlingua.visit"
+"""Key of a request's scope: the client's `Visit`, or the error that it is to be refused with."""
 LOOK_SECONDS: Final = 3600.0
 """Seconds after which the clock is read again: it may have been set."""
 
@@ -65,6 +75,34 @@ class Visit:
             end()
         else:
             self.enter(end)
+
+
+def identifying(authenticator: Authenticator) -> Callable[[Scope], str | None]:
+    """Put the client of a request, or WebSocket, into its scope; its name. The routes refuse those that they must.
+
+    The function that is returned raises AwaitsKeys.
+    """
+
+    def identify(scope: Scope) -> str | None:
+        try:
+            visit = scope[VISIT] = Visit(authenticator, authenticator.identify(scope["headers"]))
+        except AwaitsKeys:
+            raise
+        except (Unauthenticated, Unavailable) as error:
+            scope[VISIT] = error
+            return None
+        return visit.principal.who.id
+
+    return identify
+
+
+def visit_of(scope: Scope) -> Visit:
+    """The client of a request. Raises Unauthenticated, Unavailable, and KeyError where nothing has identified it."""
+    found: Visit | Unauthenticated | Unavailable = scope[VISIT]
+    if not isinstance(found, Visit):
+        log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], found)
+        raise found
+    return found
 
 
 class LastingWatch(Wrapped):
