@@ -164,6 +164,10 @@ class Hosts:
         self._close(entry.retire())
         self._retired = [one for one in (*self._retired, entry) if one.users]
 
+    def let_go(self, entry: Entry) -> None:
+        """A run, or a request beside runs, that has called `entry.begin` does not use its target any more."""
+        self._close(entry.end())
+
     def _close(self, outbound: Outbound | None) -> None:
         if outbound is not None:
             self._closing.start(outbound.aclose())

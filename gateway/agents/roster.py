@@ -56,7 +56,7 @@ class Roster:
         self._registered: dict[str, Registration] = {}
         self._created: dict[str, Created] = {}
         self._hosted = Hosts()
-        self.retire = self._hosted.retire
+        self.retire, self.let_go = self._hosted.retire, self._hosted.let_go
         self._routed: set[str] = set()
         self._following: dict[int, asyncio.Task[None]] = {}
         self._open = False

@@ -345,20 +345,28 @@ class EngineBackchannel:
         told: Callable[[ThreadUpdate], None] | None,
         new: bool = False,
     ) -> msgspec.Raw:
-        relay, context = await self._beside(entry, protocol, thread, caller, told, new=new)
+        entry.begin()
         try:
-            answer = await relay.relay(context, method, params)
-            if new:
-                await context.create()
-            return answer
+            relay, context = await self._beside(entry, protocol, thread, caller, told, new=new)
+            try:
+                answer = await relay.relay(context, method, params)
+                if new:
+                    await context.create()
+                return answer
+            finally:
+                context.answered()
         finally:
-            context.answered()
+            self._roster.let_go(entry)
 
     async def _forward(
         self, entry: Entry, protocol: str, method: str, params: msgspec.Raw, thread: Thread | None
     ) -> None:
-        relay, context = await self._beside(entry, protocol, thread)
-        await relay.forward(context, method, params)
+        entry.begin()
+        try:
+            relay, context = await self._beside(entry, protocol, thread)
+            await relay.forward(context, method, params)
+        finally:
+            self._roster.let_go(entry)
 
     async def _beside(
         self,

@@ -63,15 +63,21 @@ class Recovery:
         if not left:
             return False
         await claimed([found.run for found in left])
-        entries = [await self._entry_of(found.run) for found in left]
-        agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
+        entries: list[Entry] = []
         places, hosted = asyncio.Semaphore(RECOVERED_AT_ONCE), list[LiveRun]()
-        each = map(self._take_up, left, entries, agents, repeat(places), repeat(hosted))
         try:
+            for found in left:
+                entries.append(entry := await self._entry_of(found.run))
+                entry.begin()
+            agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
+            each = map(self._take_up, left, entries, agents, repeat(places), repeat(hosted))
             done = await asyncio.gather(*each, return_exceptions=True)
         finally:
             for live in hosted:
                 self._go_on(live)
+            for found, entry in zip(left, entries, strict=False):
+                if found.run.id in self._left:
+                    self._roster.let_go(entry)
         for error in done:
             if error is not None:
                 raise error

@@ -188,6 +188,7 @@ class Starter:
             queues=request.if_busy is IfBusy.ENQUEUE,
         )
         preparing: Preparing | None = None
+        entry.begin()
         try:
             agent = await entry.need()
             request = self._completed(request, agent, entry)
@@ -225,6 +226,7 @@ class Starter:
         except BaseException:
             if self._slots.get(run_id) is not slots:
                 slots.free()
+                self._roster.let_go(entry)
                 if preparing is not None:
                     preparing.unprepare(live)
             raise
@@ -351,6 +353,7 @@ class Starter:
             with contextlib.suppress(InterlinguaError):  # it is not there
                 await self._store.run(run.id)
                 live.log.created(started, first)
+                live.entry.begin()
                 self._has(live)
                 await live.finish(e.RunCancelled(reason=GIVEN_UP))
             return
@@ -402,7 +405,7 @@ class Starter:
                 await self.cancel(run_id, INTERRUPTED, wait=True)
 
     def _has(self, live: LiveRun) -> None:
-        """The run is there now, until its end."""
+        """The run is there now, until its end. It uses its entry's target already."""
         run = live.record.run
         self.live[run.id] = live
         if run.id not in self._slots:
@@ -414,10 +417,11 @@ class Starter:
                 thread=asked.thread,
                 part=asked.part_of is not None,
             )
-        live.entry.begin()
 
     def begin(self, live: LiveRun, work: Coroutine[None, None, None], slots: Slots | None = None) -> None:
-        """Begin a run's task. `slots`: those that it takes; None if it did so in another process."""
+        """Begin a run's task. `slots`: those that it takes; None if it did so in another process. It uses its entry's
+        target already.
+        """
         if slots is not None:
             self._slots[live.record.run.id] = slots
         self._has(live)
@@ -458,8 +462,7 @@ class Starter:
             slots.free()
         if run.failure is not None and run.failure.code in UNREACHABLE:
             entry.doubt(AgentError(run.failure.message))
-        if (unused := entry.end()) is not None:
-            live.record.keep(asyncio.ensure_future(unused.aclose()))
+        self._roster.let_go(entry)
         if (thread := run.request.thread) is not None:
             self._queues.ended(thread)
         if entry.preparing is not None:

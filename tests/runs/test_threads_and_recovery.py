@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import Raw
 
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -349,6 +350,59 @@ async def test_a_run_whose_route_has_gone_ends_with_a_reason(tmp_path: Path) -> 
         done = await gateway.runs.wait(run_id, timeout=30)
         assert done is not None and done.failure is not None
         assert "no agent 'scripted'" in done.failure.message
+
+
+@pytest.mark.parametrize("begins", ["anew", "again", "beside runs"])
+async def test_a_target_whose_route_goes_while_work_is_about_to_begin_is_closed_after_that(
+    begins: str, tmp_path: Path
+) -> None:
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    class Slow(Scripted):
+        async def describe(self) -> Agent:
+            asked.set()
+            await told.wait()
+            return await super().describe()
+
+        async def relay(self, _: object, method: str, params: Raw) -> Raw:
+            assert not agent.closed
+            return params
+
+        async def forward(self, _: object, method: str, params: Raw) -> None:
+            raise AssertionError
+
+    async def works(context: RunContext) -> None:
+        assert not agent.closed
+        await echo(context)
+
+    agent = Slow(works, attach=works)
+    if begins == "again":
+        async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
+            started = await gateway.runs.start(request())
+            await until(lambda: gateway.live[started.id].run.upstream is not None)
+    gateway = Engine(SqliteStore(tmp_path / "s.db"))
+    use(gateway, (route(), agent))
+    opening = asyncio.ensure_future(gateway.open())
+    if begins != "again":
+        await opening
+    relay = gateway.backchannel.relay("scripted", "scripted", "m", Raw(b"1"))
+    relayed = asyncio.ensure_future(relay) if begins == "beside runs" else relay.close()
+    starting = asyncio.ensure_future(gateway.runs.start(request())) if begins == "anew" else None
+    await asked.wait()
+    (gone,) = gateway.agents.configured
+    gateway.use(())
+    gateway.agents.retire(gone)
+    await asyncio.sleep(0)
+    told.set()
+    await opening
+    if relayed is not None:
+        assert bytes(await relayed) == b"1"
+    else:
+        run_id = started.id if starting is None else (await starting).id
+        done = await gateway.runs.wait(run_id, timeout=30)
+        assert done is not None and done.status is RunStatus.SUCCESS, done.failure
+    await until(lambda: agent.closed)
+    await gateway.close()
 
 
 async def test_a_stored_cancel_is_told_again_and_ends_the_run(tmp_path: Path) -> None:
