@@ -28,7 +28,7 @@ from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import LOST_SERVERS, OURS, PROTOCOL, JsonObject, offers, takes_up, with_meta
 from gateway.contract import Gateway
-from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Json, Thread, ThreadQuery
 from gateway.wire import jsonrpc
 
@@ -203,8 +203,8 @@ class EditorSessions:
         return self._client.clients.alone(session_id, self)
 
     def _recording(self, session_id: str) -> asyncio.Lock:
-        """Held by one connection of all while its agent is asked for a session that is not on record: until it has
-        answered nobody else finds the record, which goes if it has refused.
+        """Held by one connection of all while its agent is asked for a session that is not on record: there is a record
+        once it has answered.
         """
         return self._client.clients.alone(session_id, EditorSessions)
 
@@ -309,7 +309,10 @@ class EditorSessions:
             session = await self._opened(thread, name, params, OpenedBy.NEW)
             return self._shown(session, await set_option.begin(session.context))
         except BaseException:
-            await self._undo(thread.id, session)
+            if session is not None:
+                await session.close()
+            with contextlib.suppress(InterlinguaError):
+                await self._whole(self._gateway.threads.delete(thread.id))
             raise
 
     async def again(self, method: str, way: OpenedBy, params: Raw) -> Any:
@@ -422,14 +425,12 @@ class EditorSessions:
         if self._client.visitor.required or self._agent is None or await self._native(self._agent) is None:
             raise NotFound(f"no session {asked.session_id}")
         params = await folders(governed.of(self._gateway, self._agent), params)
-        session = await self._adopted(asked.session_id, asked, params)
+        session = await self._begun(asked.session_id, asked, params)
         session.go()
         session.context.replays()
-        try:
-            return session, await session.context.relay(method, params)
-        except BaseException:
-            await self._undo(session.id, session)
-            raise
+        relay = self._gateway.backchannel.relay
+        async with _or_closed(session):
+            return session, await relay(self._agent, PROTOCOL, method, params, thread=session.context.thread)
 
     async def _told_of(self, session: EditorSession) -> None:
         """Return once the client was told what the agent replayed of a session that was not on record."""
@@ -448,30 +449,23 @@ class EditorSessions:
         return await self._of_agent(asked, params, "session/resume")
 
     async def adopt(self, session_id: str, asked: wire.NewSession, params: Raw) -> None:
-        """The same for one that its client is about to be told of. Raises what `_adopted` does."""
-        self._shown(await self._adopted(session_id, asked, params), None)
+        """Make a record of a session that the agent has made under this id, and of which its client is about to be
+        told. Raises NotFound if it is not free.
+        """
+        session = await self._begun(session_id, asked, params)
+        async with _or_closed(session):
+            await self._whole(self._gateway.threads.create(session.context.thread))
+        self._shown(session, None)
 
-    async def _adopted(self, session_id: str, asked: wire.NewSession, params: Raw) -> EditorSession:
-        """Make a record of a session that the agent has made under this id. Raises NotFound if it is not free."""
+    async def _begun(self, session_id: str, asked: wire.NewSession, params: Raw) -> EditorSession:
+        """Open a session of the agent's that is not on record. Raises NotFound if there is another by this id."""
         assert self._agent is not None
         try:
-            thread = await self._whole(self._gateway.threads.create(self._thread(session_id, asked)))
-        except Conflict:
-            raise NotFound(f"no session {session_id}") from None
-        try:
-            governor = governed.of(self._gateway, self._agent)
-            await governed.opened(governor, thread.id, self._client.visitor.name)
-            return await self._opened(thread, self._agent, params, OpenedBy.NEW)
-        except BaseException:
-            await self._undo(thread.id, None)
-            raise
-
-    async def _undo(self, thread_id: str, session: EditorSession | None) -> None:
-        """It came to nothing: no record of it is kept."""
-        if session is not None:
-            await session.close()
-        with contextlib.suppress(InterlinguaError):
-            await self._whole(self._gateway.threads.delete(thread_id))
+            await self._gateway.threads.get(session_id)
+        except NotFound:
+            await governed.opened(governed.of(self._gateway, self._agent), session_id, self._client.visitor.name)
+            return await self._opened(self._thread(session_id, asked), self._agent, params, OpenedBy.NEW)
+        raise NotFound(f"no session {session_id}")
 
     async def _opened(self, thread: Thread, agent: str, params: Raw, way: OpenedBy) -> EditorSession:
         """Open a session and tell what is to be told before its client is answered.

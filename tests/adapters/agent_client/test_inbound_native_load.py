@@ -215,6 +215,35 @@ async def test_a_session_that_the_agent_does_not_load_for_one_editor_is_asked_fo
         assert three.text() == ("kept more " if begins == "session/load" else "more ")
 
 
+async def test_a_session_that_the_agent_refuses_to_one_process_stays_with_the_editor_of_another(tmp_path: Path) -> None:
+    refuses, asked = asyncio.Event(), asyncio.Event()
+
+    async def load(context: Any, _: Raw) -> Any:
+        asked.set()
+        await refuses.wait()
+        raise RpcError(-32603, "not now")
+
+    def retells(context: Any, _: Raw) -> dict[str, Any]:
+        say(context, "kept ")
+        return {"modes": MODES}
+
+    here, there = keeping(), keeping()
+    here[1].answers["session/load"], there[1].answers["session/load"] = load, retells
+    async with rig(here, file=tmp_path / "s.db") as one, rig(there, file=tmp_path / "s.db") as two:
+        early, late = await one.connect(), await two.connect()
+        refused = await early.begin("session/load", {"sessionId": "theirs", **LOAD})
+        await asked.wait()
+        await late.request("session/load", {"sessionId": "theirs", **LOAD})
+        assert late.text() == "kept "
+        refuses.set()
+        with pytest.raises(Refused, match="not now"):
+            await refused
+        assert await late.prompt("theirs", "hello") == {"stopReason": "end_turn"}
+        late.updates.clear()
+        await late.request("session/load", {"sessionId": "theirs", **LOAD})
+        assert late.text() == "kept hello "
+
+
 async def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_before_it_is_told() -> None:
     route, agent = keeping()
 
