@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
 """Between two tries to write an end that the store does not take."""
+LOOK_SECONDS = 60.0
+"""Between two looks at the clock, at most, where a run waits for its time: machines sleep, and clocks are set."""
 INTERRUPTED = "interrupted by a newer run"
 GIVEN_UP = "it was given up while it was being created"
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
@@ -434,9 +436,9 @@ class Starter:
     async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
         """Wait for the run's time and its turn, then dispatch it."""
         try:
-            start_at = live.run.request.start_at
-            if start_at is not None:
-                await asyncio.sleep(max(0.0, start_at - time.time()))
+            start_at = live.run.request.start_at or 0.0
+            while (left := start_at - time.time()) > 0:  # noqa: ASYNC110 - a clock tells nobody
+                await asyncio.sleep(min(left, LOOK_SECONDS))
             while not turn:
                 turn = await self._store.activate(live.run.id)
                 if not turn:
