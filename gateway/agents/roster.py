@@ -177,7 +177,14 @@ class Roster:
         return [one for name in names if isinstance(one := found[name], Agent)]
 
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
-        return await (await self.find(name, protocol)).describe(within)
+        entry = await self.find(name, protocol)
+        if (known := entry.recall()) is None:
+            entry.begin()
+            try:
+                known = await entry.describe(within)
+            finally:
+                self.let_go(entry)
+        return known
 
     def extension(self, name: str, protocol: str, key: str) -> Any:
         extended = self.entry(name, protocol).extended

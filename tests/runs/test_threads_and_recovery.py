@@ -352,7 +352,7 @@ async def test_a_run_whose_route_has_gone_ends_with_a_reason(tmp_path: Path) -> 
         assert "no agent 'scripted'" in done.failure.message
 
 
-@pytest.mark.parametrize("begins", ["anew", "again", "beside runs"])
+@pytest.mark.parametrize("begins", ["anew", "again", "beside runs", "to describe itself"])
 async def test_a_target_whose_route_goes_while_work_is_about_to_begin_is_closed_after_that(
     begins: str, tmp_path: Path
 ) -> None:
@@ -362,6 +362,7 @@ async def test_a_target_whose_route_goes_while_work_is_about_to_begin_is_closed_
         async def describe(self) -> Agent:
             asked.set()
             await told.wait()
+            assert not self.closed
             return await super().describe()
 
         async def relay(self, _: object, method: str, params: Raw) -> Raw:
@@ -387,6 +388,7 @@ async def test_a_target_whose_route_goes_while_work_is_about_to_begin_is_closed_
         await opening
     relay = gateway.backchannel.relay("scripted", "scripted", "m", Raw(b"1"))
     relayed = asyncio.ensure_future(relay) if begins == "beside runs" else relay.close()
+    described = asyncio.ensure_future(gateway.agents.get("scripted", "test")) if "itself" in begins else None
     starting = asyncio.ensure_future(gateway.runs.start(request())) if begins == "anew" else None
     await asked.wait()
     (gone,) = gateway.agents.configured
@@ -397,6 +399,8 @@ async def test_a_target_whose_route_goes_while_work_is_about_to_begin_is_closed_
     await opening
     if relayed is not None:
         assert bytes(await relayed) == b"1"
+    elif described is not None:
+        assert (await described).capabilities.threads
     else:
         run_id = started.id if starting is None else (await starting).id
         done = await gateway.runs.wait(run_id, timeout=30)
