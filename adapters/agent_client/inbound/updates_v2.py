@@ -244,6 +244,8 @@ class V2RunUpdates(RunUpdates):
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
         """A cancelled run is most often about to end, and does not run before."""
+        if self._rounds is not None:
+            self._rounds.begin(self._encoder.told)
         if self._past or open:
             return [ANSWERED]
         if answer.outcome is Outcome.CANCELLED:
@@ -301,8 +303,14 @@ class AnswerRounds:
     def __init__(self, run: str) -> None:
         self._ours = f"{run}-"
         self._count = 0
+        self._before: set[str] | None = None
         self._more: dict[str, list[str]] = {}  # message -> the names of what it went on as
         self._begun: dict[bytes, bytes] = {}  # how a chunk begins, up to its content -> how it does since the answer
+
+    def begin(self, told: set[str]) -> None:
+        """A question has been answered; the first where it is, `told` are the messages that stand before it."""
+        if self._before is None:
+            self._before = told
 
     def named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
         if not self._count and ANSWERED not in updates:
@@ -330,15 +338,20 @@ class AnswerRounds:
             known = self._more.setdefault(name, [])
             if other not in known:
                 known.append(other)
-            old, new = (b'"messageId":' + msgspec.json.encode(each) for each in (name, other))
-            renamed = update.replace(old, new, 1)
-            if (at := update.find(_CONTENT)) > 0 and old in update[:at]:
+            renamed = _with_id(update, name, other)
+            if (at := update.find(_CONTENT)) > 0 and update[:at] != renamed[:at]:
                 self._begun[update[:at]] = renamed[: renamed.find(_CONTENT)]
             return [renamed]
-        emptied = [
-            {UPDATE: about.session_update, "messageId": each, "content": []} for each in self._more.get(name, ())
-        ]
-        return [update, *map(msgspec.json.encode, emptied)]
+        places = self._more.get(name, [])
+        if not places or name in (self._before or ()):
+            places = [name, *places]
+        emptied = [{UPDATE: about.session_update, "messageId": each, "content": []} for each in places[1:]]
+        return [_with_id(update, name, places[0]), *map(msgspec.json.encode, emptied)]
+
+
+def _with_id(update: bytes, name: str, other: str) -> bytes:
+    old, new = (b'"messageId":' + msgspec.json.encode(each) for each in (name, other))
+    return update.replace(old, new, 1)
 
 
 # --- the session ----------------------------------------------------------------------------------------------------

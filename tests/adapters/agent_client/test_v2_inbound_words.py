@@ -38,6 +38,7 @@ def fold(*batches: list[Update]) -> list[Update]:
 
 def named(*updates: Update | bytes) -> list[Update]:
     rounds = AnswerRounds("run")
+    rounds.begin({each["messageId"] for each in updates[: updates.index(ANSWERED)] if isinstance(each, dict)})
     encoded = [each if isinstance(each, bytes) else msgspec.json.encode(each) for each in updates]
     return [json.loads(one) for one in rounds.named(encoded)]
 
@@ -122,6 +123,13 @@ def test_a_message_of_the_gateways_naming_begins_anew_with_each_answer() -> None
 def test_a_message_that_the_agent_has_named_goes_on() -> None:
     before, *after = chunk("mine", "1"), chunk("mine", "2"), call("run-c")
     assert named(before, ANSWERED, *after) == [before, *after]
+
+
+def test_a_message_that_began_behind_an_answer_and_is_told_whole_stays_there() -> None:
+    told = named(
+        ANSWERED, chunk("run-m", "1"), ANSWERED, chunk("run-m", "2"), whole("run-m", "new"), chunk("run-m", "!")
+    )
+    assert shown(told) == [("agent_message", "run-m-1", "new"), ("agent_message", "run-m-2", "!")]
 
 
 def test_a_message_that_is_told_whole_has_all_of_it_again() -> None:

@@ -83,6 +83,11 @@ class V2OutputText(ForeignOutput):
         self._speech: _Message | None = None  # what the document's text is told as
         self._count = 0
 
+    @property
+    def told(self) -> set[str]:
+        """The ids of the messages that were told."""
+        return {each.id for each in (*self._messages.values(), self._speech) if each is not None and each.parts}
+
     def _name(self, what: str) -> str:
         return f"{self._run}-{what}"
 
@@ -211,6 +216,11 @@ class V2UpdateEncoder(UpdateEncoder):
     def says_user(self) -> bool:
         """Whether the agent says itself what the user said, as those of version 2 do; else `user` is to be sent."""
         return self._v2
+
+    @property
+    def told(self) -> set[str]:
+        """The ids of the messages that were told."""
+        return self._foreign.told if isinstance(self._foreign, V2OutputText) else {id for _, id in self._of.values()}
 
     def _listener(self) -> ForeignOutput:
         return V2OutputText(self._agent, self._losses, self._ready, self._run)
