@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET
 
 from gateway.contract import reading
-from gateway.core.choices import Choice, choices
+from gateway.core.choices import Choice, choices, in_object
 from gateway.core.projection import LAST, text_of
 from gateway.core.types import JsonObject, RunStatus
 
@@ -146,17 +146,16 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
     """
     properties = schema.get("properties")
     wanted = schema.get("type")
+    read = reading.parsed(typed)
     if wanted == "object" or (wanted is None and properties):
-        try:
-            value = json.loads(typed)
-        except json.JSONDecodeError:
-            value = None
-        if isinstance(value, dict):
-            return value
-        names = _sought(schema)
-        if len(names) != 1 and (found := reading.meant(schema, typed)) is not UNSET:
-            return found
-        return {names[0]: as_answer(typed, properties[names[0]])} if properties and names else typed
+        if read and isinstance(read[0], dict):
+            return read[0]
+        inner = in_object(schema)
+        if inner is None:
+            if (found := reading.meant(schema, typed)) is not UNSET:
+                return found
+            inner = next(iter((properties or {}).items()), None)
+        return typed if inner is None else {inner[0]: as_answer(typed, inner[1])}
     chosen = [choice for choice in choices(schema, LISTED) or () if typed in (choice.id, choice.label)]
     if len(chosen) == 1:
         return chosen[0].value
@@ -164,10 +163,7 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
         return typed
     if wanted == "boolean" and typed.strip().lower() in {"y", "yes", "n", "no"}:
         return typed.strip().lower().startswith("y")
-    try:
-        return json.loads(typed)
-    except json.JSONDecodeError:
-        return typed
+    return read[0] if read else typed
 
 
 def asks(payload: Any, schema: JsonObject, *, kind: str = "", message: str = "") -> PendingQuestion:
@@ -189,27 +185,17 @@ def _title(payload: Any) -> str:
     return next((title for title in titles if isinstance(title, str) and title), "")
 
 
-def _sought(schema: JsonObject) -> list[str]:
-    """Return the properties that one typed text may fill: the required one, if there is one, otherwise all."""
-    properties = schema.get("properties") or {}
-    required = [name for name in schema.get("required", ()) if name in properties]
-    return required if len(required) == 1 else list(properties)
-
-
 def _choices(payload: Any, schema: JsonObject) -> tuple[str, ...]:
     """The choices of a question: listed by the schema, or the payload's objects that have the wanted key."""
-    names = _sought(schema)
-    wanted = schema["properties"][names[0]] if len(names) == 1 else schema
-    if not isinstance(wanted, dict):
-        return ()
+    name, wanted = in_object(schema) or (None, schema)
     found = choices(wanted, LISTED)
     if found is not None:
         return tuple(_shown(choice) for choice in found)
-    if len(names) != 1 or not isinstance(payload, dict):
+    if name is None or not isinstance(payload, dict):
         return ()
     lists = (part for part in payload.values() if isinstance(part, list) and part)
-    fits = (part for part in lists if all(isinstance(one, dict) and names[0] in one for one in part))
-    offered = [Choice(str(one[names[0]]), one[names[0]], str(one.get("name") or "")) for one in next(fits, [])]
+    fits = (part for part in lists if all(isinstance(one, dict) and name in one for one in part))
+    offered = [Choice(str(one[name]), one[name], str(one.get("name") or "")) for one in next(fits, [])]
     return tuple(_shown(choice) for choice in offered)
 
 
