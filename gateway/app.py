@@ -332,7 +332,6 @@ class App:
     def _admin(
         self, names: HostNames, private: bool, reread: Callable[[], Awaitable[str]] | None
     ) -> Sequence[BaseRoute]:
-        """The operator's routes."""
         operators = Operators(self.config.operators, names, near=open_near(self.config, private=private))
         api = AdminApi(self.gateway, lambda: self.config, operators, self._overlooker, reread, recorder=self._recorder)
         return [*awaiting(api.routes(), operators.admit), Console(operators).route()]

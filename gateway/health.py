@@ -74,7 +74,6 @@ class Overlooker:
         self._gather = gather
 
     def report(self) -> WorkerReport:
-        """How this process is."""
         agents = self._engine.agents
         waiting = [entry for entry in agents.configured if entry.many is not None and not entry.ready]
         entries = (*waiting, *agents.entries)
@@ -87,7 +86,6 @@ class Overlooker:
         )
 
     async def all(self) -> Overview:
-        """How all processes are."""
         own = self.report()
         told = await self._gather(own) if self._gather is not None else None
         late = self._gather is not None
@@ -109,7 +107,6 @@ class HealthPages:
         self._overlooker = overlooker
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Starlette routes at the gateway's root."""
         return [Route("/healthz", self._healthz), Route("/readyz", self._readyz), Route("/metrics", self._metrics)]
 
     async def _healthz(self, request: Request) -> Response:

@@ -51,7 +51,6 @@ class Rates:
         return wait if wait > ROUNDING else 0.0
 
     def add(self, key: Key, rate: float) -> None:
-        """One more has come."""
         now = self.now()
         self._paid[key] = max(self._paid.get(key, 0.0), now) + 1.0 / rate
         if len(self._paid) > MOST_RATES:

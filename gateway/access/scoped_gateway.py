@@ -222,7 +222,6 @@ class ScopedThreads:
         return found
 
     def marked(self, thread: Thread) -> Thread:
-        """A new thread as the principal's."""
         return replace(thread, attributes={**thread.attributes, **self._principal.marks})
 
     async def get(self, thread_id: str) -> Thread:

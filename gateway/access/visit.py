@@ -142,7 +142,6 @@ class TimeLeft:
 
     @property
     def over(self) -> bool:
-        """Whether the timeout has passed."""
         return self._clock() >= self._until
 
     def of(self, visit: Visit) -> float:

@@ -201,7 +201,6 @@ class AdminApi:
         return _whole(run, self._recorder.secrets.document(run.request.metadata))
 
     async def _answer(self, who: Identity | None, request: HttpRequest) -> Reply:
-        """Answers a question of a run."""
         body = await _body(request, OperatorAnswer)
         answer = Answer(outcome=body.outcome, value=body.value, by=who)
         return _json(self._whole(await self._engine.runs.answer(request.path_params["run"], answer, body.interrupt)))

@@ -117,7 +117,6 @@ class Breaker:
         tracing.metrics.target_state.values.pop(self._labels, None)
 
     def close(self) -> None:
-        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
         self._work.cancel()

@@ -82,7 +82,6 @@ class Entry:
             self.targets.follow(self._moved)
 
     def begin(self) -> None:
-        """One more run uses the target."""
         self.users += 1
         if self.host is not None:
             self.host.begin()
@@ -263,7 +262,6 @@ class Entry:
             self._error = why
 
     def reached(self) -> None:
-        """The target has answered."""
         self.reachable = True
 
     def outdate(self) -> None:

@@ -32,7 +32,6 @@ class HostedEntry(Entry):
     hosted: Hosted = field(kw_only=True)
 
     def renew(self, route: Route, hosted: Hosted) -> None:
-        """The same agent is hosted on other terms."""
         self.route, self.hosted = route, hosted
 
     @property

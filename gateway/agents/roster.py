@@ -107,7 +107,6 @@ class Roster:
 
     @property
     def hosts(self) -> Mapping[str, Hosting]:
-        """The inbound halves that host agents, by protocol."""
         return self._hosted.halves
 
     def host(self, halves: Mapping[str, Hosting]) -> None:

@@ -76,7 +76,6 @@ def _told(report: Report, *, ring: Keyring | None, known: LogHead | None, pointe
 
 
 def print_keyring(files: Sequence[Path]) -> int:
-    """Print the keyring of some private keys."""
     try:
         print(keyring(*(EntrySigner.load(file) for file in files)).decode(), end="")
     except Invalid as error:

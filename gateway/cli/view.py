@@ -170,5 +170,4 @@ async def typed() -> str:
 
 
 def view(agent: str) -> View:
-    """Choose the view for the output."""
     return TerminalView(agent) if sys.stdout.isatty() and sys.stdin.isatty() else PlainView()

@@ -86,7 +86,6 @@ class Traits(Options):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The keys that the file gives a value."""
         return {key: getattr(self, key) for key in self.model_fields_set if getattr(self, key) is not None}
 
 

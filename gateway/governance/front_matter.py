@@ -36,11 +36,9 @@ class MarkdownPage:
         return self.path.parent
 
     def mistake(self, where: Where, message: str, code: str = "") -> Mistake:
-        """One at a key, which is noted nowhere."""
         return self.document.mistake(where, message, code=code)
 
     def refuse(self, where: Where, message: str, code: str = "") -> None:
-        """Note a mistake at a key."""
         self.document.refuse(where, message, code=code)
 
 

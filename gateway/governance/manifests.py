@@ -30,12 +30,10 @@ class GovernanceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> Path:
-        """The file, absolute."""
         return self.page.path
 
     @property
     def raw(self) -> JsonObject:
-        """The whole front matter as written."""
         return self.page.raw
 
 

@@ -93,7 +93,6 @@ def slug(agent: Agent) -> str:
 
 
 def page(front: JsonObject, body: str) -> str:
-    """The file: front matter and Markdown."""
     top = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=100)
     return f"---\n{top}---\n\n{body}\n"
 

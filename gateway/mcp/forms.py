@@ -202,7 +202,6 @@ _PLAIN: Final = (str, int, float, bool)
 
 
 def dialect(version: str) -> FormDialect:
-    """The features of forms in a revision."""
     return _DIALECTS.get(version, _NEWEST)
 
 

@@ -111,7 +111,6 @@ class Recorder:
             self._judge()
 
     def wanted(self, agent: str, route: str) -> bool:
-        """Whether runs of an agent are recorded now."""
         wish = self.wishes.get(agent) or self.wishes.get(EVERY)
         return self._routes.get(route, False) if wish is None else wish.record
 
@@ -186,7 +185,6 @@ class Recorder:
 
     @property
     def runs(self) -> int:
-        """How many recordings there are."""
         return len(self._recordings)
 
     def _grow(self, bytes: int) -> None:

@@ -267,7 +267,6 @@ class RunSpan(Span, kw_only=True):
         return ApprovalSpan(self.traceparent, _backend.approval(tool, call, policy, self.traceparent))
 
     def record_interrupt(self, interrupt: Interrupt) -> None:
-        """Note a question of the agent."""
         metrics.interrupts.add(1, self.labels[0], metrics.kind(interrupt.kind))
         if self._recording is not None:
             about = {names.INTERRUPT_ID: interrupt.id, names.INTERRUPT_KIND: interrupt.kind}

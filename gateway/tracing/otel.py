@@ -154,14 +154,12 @@ class Recording:
             self._attributes.update(attributes)
 
     def event(self, name: str, attributes: Attributes) -> None:
-        """Record an event at this moment."""
         if (to := self._to) is not None:
             if self._events is None:
                 self._events = BoundedList(to.limits.max_events)
             self._events.append(Event(name, to.of_event(attributes)))
 
     def link(self, traceparent: str) -> None:
-        """Link it with a span of another trace."""
         if (to := self._to) is not None and (other := _valid(traceparent)) is not None:
             if self._links is None:
                 self._links = BoundedList(to.limits.max_links)
@@ -182,7 +180,6 @@ class Recording:
         self._name = name
 
     def called(self, protocol: str, url: str | None) -> None:
-        """Set which agent is called."""
         self.set({names.TARGET_PROTOCOL: protocol, **_server(url)})
         self.rename(names.CALL_SPAN.format(protocol=protocol))
 
@@ -268,7 +265,6 @@ class Backend:
         return _within(self.limits.max_event_attributes, self.limits.max_attribute_length, attributes)
 
     def inbound(self, protocol: str, operation: str, traceparent: str | None) -> Recording:
-        """The span of a client's request."""
         attributes: dict[str, Value] = {names.PROTOCOL: protocol, names.OPERATION: operation}
         name = names.INBOUND_SPAN.format(protocol=protocol, operation=operation)
         return self._start(name, traceparent, SpanKind.SERVER, attributes)
@@ -311,12 +307,10 @@ class Backend:
         return self._start(names.CALL_SPAN.format(protocol=protocol), traceparent, SpanKind.CLIENT, attributes)
 
     def describe(self, agent: str, protocol: str, url: str | None, traceparent: str | None) -> Recording:
-        """The span of asking an agent what it is."""
         attributes = {names.GEN_AI_AGENT_NAME: agent, names.TARGET_PROTOCOL: protocol, **_server(url)}
         return self._start(names.DESCRIBE_SPAN.format(agent=agent), traceparent, SpanKind.CLIENT, attributes)
 
     def callback(self, run: Run, protocol: str, url: str, attempt: int) -> Recording:
-        """The span of one attempt to deliver a callback."""
         attributes: dict[str, Value] = {
             names.PROTOCOL: protocol,
             names.RUN_ID: run.id,

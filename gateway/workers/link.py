@@ -155,7 +155,6 @@ class WorkerLink:
                     await self._writer.wait_closed()
 
     def tell_others(self, why: str) -> None:
-        """Have all other workers read their files again."""
         self.say(Changed(why))
 
 

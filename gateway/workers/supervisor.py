@@ -126,7 +126,6 @@ class WorkerProcess:
             self.hangs = True
 
     def reported(self, report: WorkerReport) -> None:
-        """It has said how it is."""
         self.report, self._heard, self.hangs = report, asyncio.get_running_loop().time(), False
         self.leaves = self.leaves or report.leaves
         self._answered()
@@ -142,7 +141,6 @@ class WorkerProcess:
         return asyncio.get_running_loop().time() - self._heard
 
     def kill(self, number: signal.Signals) -> None:
-        """Send a signal, if it is still there."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 

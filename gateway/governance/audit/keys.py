@@ -58,7 +58,6 @@ class EntrySigner:
         return {"alg": "Ed25519", "value": _encode(self._key.sign(payload)), "publicKeyRef": self.key_id}
 
     def public(self) -> JsonObject:
-        """The key's entry for the keyring."""
         der = self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return {"id": self.key_id, "alg": "Ed25519", "publicKey": _encode(der)}
 
@@ -140,7 +139,6 @@ class Keyring:
 
 
 def keyring(*signers: EntrySigner) -> bytes:
-    """The keyring file of some keys."""
     ring = {"$schema": "agentgovernance/v1", "doctype": "keyring", "keys": [signer.public() for signer in signers]}
     return json.dumps(ring, indent=2).encode() + b"\n"
 

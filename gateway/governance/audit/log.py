@@ -93,7 +93,6 @@ class AuditLog:
 
     @property
     def path(self) -> Path:
-        """The file that is being written."""
         return self._place.active
 
     @property

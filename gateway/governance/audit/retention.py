@@ -73,7 +73,6 @@ def known(place: files.LogFiles, days: float, now: float) -> bool:
 
 
 def note(aged: Sequence[Aged], days: float) -> AuditEvent:
-    """Make the log's note before files are removed."""
     last = aged[-1]
     named: list[dict[str, Any]] = [{"file": one.path.name, "last": str(one.last)} for one in aged]
     return AuditEvent(

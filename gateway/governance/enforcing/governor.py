@@ -113,7 +113,6 @@ class RouteGovernor:
         return found
 
     def session(self, name: str) -> AuditedSession:
-        """Return what records a session, by its name (`session_of`)."""
         return AuditedSession(self.journal, self.operator, name)
 
     @property

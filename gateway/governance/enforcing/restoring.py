@@ -102,7 +102,6 @@ class UnfinishedSession:
         self.last = path
 
     def moved(self, operator: str, state: State) -> None:
-        """Note the operator's transition."""
         self.operator, self.state = operator, state
 
     def closed(self) -> None:

@@ -43,7 +43,6 @@ class AuditedSession:
 
     @property
     def state(self) -> State | None:
-        """The operator's last known state."""
         return self._journal.state(self.name)
 
     @property
@@ -79,7 +78,6 @@ class AuditedSession:
         return True
 
     async def closed(self) -> None:
-        """Record the end of the session."""
         await self._write(aip44.closed(**self._who))
         self._journal.moved(self.name, None)
 

@@ -179,7 +179,6 @@ class CalledRun(ABC):
 
     @property
     def stopped(self) -> bool:
-        """Whether the run is to be cancelled."""
         return self._stopped or self.context.cancelled
 
     # --- what comes while the call is under way --------------------------------------------------------------------
@@ -204,7 +203,6 @@ class CalledRun(ABC):
         self._held += events
 
     def flush(self) -> None:
-        """Log what the agent has said by now."""
         if self._held:
             held, self._held = self._held, []
             self.context.emit(*held)

@@ -113,11 +113,9 @@ class OutgoingCall:
         return elsewhere
 
     def named(self, id: Id) -> None:
-        """A request of it was sent under this id."""
         self.id = id
 
     def again(self) -> None:
-        """It is sent again."""
         self._listener.again()
 
     def end(self) -> None:

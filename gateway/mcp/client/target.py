@@ -60,12 +60,10 @@ class TargetPools:
         return any(known) if known else None
 
     async def aclose(self) -> None:
-        """End all sessions."""
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
 
 def gateway_info() -> JsonObject:
-    """The gateway's name and version for the handshake."""
     return {"name": "interlingua", "title": "Interlingua", "version": version()}
 
 
@@ -97,7 +95,6 @@ class TargetList(Generic[Entry]):
         raise NotFound(f"the server has no {self._kind} {name}; there are: {names}")
 
     async def aclose(self) -> None:
-        """Ask no more."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])
@@ -136,7 +133,6 @@ class TargetNews:
             changed()
 
     async def aclose(self) -> None:
-        """Listen no more."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])

@@ -44,7 +44,6 @@ class CallCaller:
         self._call = call
 
     def follow(self, call: McpCall) -> None:
-        """Another call goes on with the run."""
         self._call = call
 
     @property
@@ -191,7 +190,6 @@ class ClientRuns:
         await self.whole(gateway.runs.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
 
     async def settled(self) -> None:
-        """Until what is done in the background is done."""
         await self._work.settled()
 
     @contextlib.contextmanager

@@ -94,7 +94,6 @@ class McpSession(Protocol):
         return frozenset()
 
     def subscribed(self, uri: str) -> bool:
-        """Whether it is one of `resources`."""
         return uri in self.resources
 
     @property
@@ -179,7 +178,6 @@ class McpCall:
         self._out = out
 
     def log_from(self, level: str) -> None:
-        """Send log messages from `level` on."""
         self.log_level = level
 
     def answered(self) -> None:

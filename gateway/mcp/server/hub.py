@@ -108,7 +108,6 @@ class Hub:
 
     @property
     def versions(self) -> list[str]:
-        """All that is served, as clients are told."""
         return [*versions.ALL, *self.dialects]
 
     @property
@@ -172,7 +171,6 @@ class Hub:
         self._ends[end] = None
 
     def stop(self) -> None:
-        """End what is open."""
         self.quiet = True
         for end in list(self._ends):
             end()

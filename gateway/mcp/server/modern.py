@@ -79,7 +79,6 @@ class Wanted(Struct, frozen=True, gc=False):
     uris: frozenset[str] = frozenset()
 
     def said(self) -> JsonObject:
-        """The filter that says so."""
         resources: JsonObject = {RESOURCES: sorted(self.uris)} if self.uris else {}
         return {**dict.fromkeys(sorted(self.kinds), True), **resources}
 
@@ -97,7 +96,6 @@ def check(meta: JsonObject) -> None:
 
 
 def unsupported(requested: str, hub: Hub) -> RpcError:
-    """The error for a revision that is not served."""
     data = {"supported": hub.versions, "requested": requested}
     return RpcError(wire.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 

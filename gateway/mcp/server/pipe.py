@@ -194,5 +194,4 @@ class AskOut(TellOut):
 
 
 def given_up(id: Id) -> tuple[str, Any]:
-    """The notification that cancels a request to a client."""
     return wire.CANCELLED, {"requestId": id, "reason": "no longer needed"}

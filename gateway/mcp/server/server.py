@@ -113,7 +113,6 @@ class McpServer:
         return tuple(self._hub.joined)
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Starlette routes below the protocol's mount point."""
         return [
             *(Route(path, self.streamable) for path in ("/mcp", "/mcp/{agent}")),
             *(Route(path, self._events) for path in ("/sse", "/sse/{agent}")),

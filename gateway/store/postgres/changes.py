@@ -89,7 +89,6 @@ async def _remove_content(connection: Connection, seqs: Sequence[int]) -> None:
 
 
 async def remove_artifacts(connection: Connection, seqs: Sequence[int]) -> None:
-    """Remove files with their content."""
     await _remove_content(connection, seqs)
     await fetch(connection, "DELETE FROM interlingua.artifacts WHERE seq = ANY($1::bigint[])", seqs)
 
@@ -337,7 +336,6 @@ async def _lock_registrations(connection: Connection) -> int:
 
 
 async def _count_registrations(connection: Connection) -> None:
-    """Say that the registrations have changed."""
     await fetch(connection, "UPDATE interlingua.counters SET value = value + 1 WHERE name = 'registrations'")
 
 

@@ -321,7 +321,6 @@ async def deliveries(connection: Connection, owner: str, now: float, limit: int)
 
 
 async def registration_changes(connection: Connection) -> int:
-    """Read the counter of writes to the registrations."""
     rows = await fetch(connection, "SELECT value FROM interlingua.counters WHERE name = 'registrations'")
     return int(rows[0][0])
 

@@ -82,7 +82,6 @@ class Readers:
             raise unavailable(error) from error
 
     async def close(self) -> None:
-        """Wait for running reads, then disconnect."""
         await asyncio.to_thread(self._pool.shutdown)
         for connection in self._connections:
             connection.close()
@@ -113,7 +112,6 @@ class RunsOnDisk:
         return self._changed.get(run.id) != run.updated_at and time.time() - run.updated_at < FRESH_SECONDS
 
     def add(self, run: Run) -> None:
-        """The run has been synced since it was read."""
         self._changed.pop(run.id, None)
         self._changed[run.id] = run.updated_at
         if len(self._changed) > REMEMBERED:

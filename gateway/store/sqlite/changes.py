@@ -360,7 +360,6 @@ def remove_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
 
 
 def remove_artifact(cursor: sqlite3.Cursor, seq: int) -> None:
-    """Remove a file with its content."""
     cursor.execute("DELETE FROM chunks WHERE artifact = ?", (seq,))
     cursor.execute("DELETE FROM artifacts WHERE seq = ?", (seq,))
 

@@ -49,7 +49,6 @@ class BatchAnswers:
         self._missing = 1  # the seal
 
     def expect(self) -> None:
-        """Expect one more answer."""
         self._missing += 1
 
     def put(self, *messages: bytes) -> None:

@@ -137,7 +137,6 @@ def _error(raw: Raw) -> ErrorObject:
 
 
 def _named(raw: Raw) -> dict[str, Raw]:
-    """Return an object's members."""
     try:
         return _dict(raw)
     except msgspec.ValidationError:

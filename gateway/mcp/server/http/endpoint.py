@@ -89,7 +89,6 @@ class McpEndpoint(ABC):
 
 
 def not_served(request: HttpRequest, allowed: str) -> Reply:
-    """A method that is not served."""
     return refusal(405, f"{request.method} is not served here", headers=[(b"allow", allowed.encode())])
 
 
@@ -113,7 +112,6 @@ def _takes(said: str, kinds: tuple[str, ...]) -> bool:
 
 
 def json(value: Any) -> Reply:
-    """An answer that is one message, or several."""
     return Reply(200, value if isinstance(value, bytes) else b"[" + b",".join(value) + b"]")
 
 

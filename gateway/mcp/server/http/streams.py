@@ -61,7 +61,6 @@ class PostAnswer:
         return len(self.messages) == self._wanted
 
     def put(self, message: bytes) -> None:
-        """Say something before the answer."""
         self._said = True
         self.stream.put(message)
         self._wake()
@@ -156,7 +155,6 @@ class StandaloneStream:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is asked and not answered."""
         return bool(self._questions)
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
