@@ -7,7 +7,8 @@ a token, key or signature. Nothing is logged.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -19,16 +20,7 @@ from gateway.access.patterns import fits
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 
-_TO: Final[dict[Right, str]] = {
-    "register": "register agents",
-    "message": "send messages",
-    "delegate": "delegate tasks",
-    "read": "read the directory, tasks and metrics",
-    "evaluate": "evaluate agents",
-    "sample": "ask for samples of a model",
-    "revoke": "revoke access",
-}
-_OF: Final[dict[Right, str]] = {
+_WORDS: Final[dict[Right, str]] = {
     "register": "register {}",
     "message": "send messages to {}",
     "delegate": "delegate tasks to {}",
@@ -53,16 +45,13 @@ class ClientPrincipal(msgspec.Struct, frozen=True):
 
     def can(self, right: Right, agent_id: str | None = None) -> bool:
         """Whether it may do something (with this agent; None: at all)."""
-        if right not in self.may:
-            return False
-        return agent_id is None or fits(agent_id, self.agents)
+        return right in self.may and (agent_id is None or fits(agent_id, self.agents))
 
     def check(self, right: Right, agent_id: str | None = None) -> None:
         """Raise Denied if it may not."""
-        if not self.can(right):
-            raise Denied(f"{self.name} may not {_TO[right]}")
         if not self.can(right, agent_id):
-            raise Denied(f"{self.name} may not {_OF[right].format(agent_id)}")
+            whom = agent_id if self.can(right) else "agents"
+            raise Denied(f"{self.name} may not {_WORDS[right].format(whom)}")
 
 
 ANYBODY: Final = ClientPrincipal(ANONYMOUS, frozenset(RIGHTS))
@@ -101,24 +90,14 @@ class Access:
                 known = _listed(self._holders.clients[signer])
         return known or ClientPrincipal(ANONYMOUS, frozenset(self._options.anonymous))
 
-    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`: the agents that it may read about."""
-        known = self._shown(headers)
-        return None if known is None else lambda agent: known.can("read", agent)
-
-    def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-        """See `gateway.contract.Knowing`."""
-        known = self._shown(headers)
-        return None if known is None else known.name
-
-    def _shown(self, headers: Iterable[tuple[bytes, bytes]]) -> ClientPrincipal | None:
+    def shown(self, headers: Iterable[tuple[bytes, bytes]]) -> ClientPrincipal | None:
+        """The principal whose token is in the headers (as in ASGI); None without a valid one, or without access."""
         token = bearer(headers)
         if self._options is None or token is None:
             return None
-        try:
+        with contextlib.suppress(Denied):
             return self._bearer(token)
-        except Denied:
-            return None
+        return None
 
     def _bearer(self, token: str) -> ClientPrincipal:
         """A client of the list has the rights that the list gives it, others those of the token."""

@@ -23,11 +23,10 @@ from adapters.agent_context.wire import PROTOCOL
 from gateway.contract import Gateway
 from gateway.core import files
 from gateway.core.errors import InterlinguaError, Invalid
-from gateway.core.files import Attachment
 from gateway.core.types import Agent, Json
 
 PATIENCE: Final = 1.0
-"""Seconds that choosing waits for an agent to be described; one that is not by then may be chosen later."""
+"""Seconds that choosing waits for an agent to be described."""
 FRESH: Final = 0.25
 """Seconds for which what the directory said holds, unless it has changed meanwhile."""
 ENOUGH: Final = 3
@@ -42,17 +41,22 @@ class TakesPayload:
         self._payload = payload
         self._known: dict[str, tuple[Agent, str | None]] = {}
 
-    def why_not(self, agent: Agent) -> str | None:
+    def why_not(self, agent: Agent | InterlinguaError) -> str | None:
         """Why the payload is no input of the agent; None if it is one."""
+        if not isinstance(agent, Agent):
+            return f"cannot be called: {agent}"
         known = self._known.get(agent.name)
         if known is None or (known[0] is not agent and known[0] != agent):
-            try:
-                begun = content.task_of(agent, self._payload)
-                known = agent, _file_refusal(agent, begun.files)
-            except Invalid as error:
-                known = agent, f"does not take the payload: {error}"
-            self._known[agent.name] = known
+            known = self._known[agent.name] = agent, self._why_not(agent)
         return known[1]
+
+    def _why_not(self, agent: Agent) -> str | None:
+        try:
+            attached = content.task_of(agent, self._payload).files
+        except Invalid as error:
+            return f"does not take the payload: {error}"
+        refused = [each for each in attached if not files.takes(agent, each.media_type)]
+        return f"takes no such files: {refused[0].name} is {refused[0].media_type}" if refused else None
 
 
 class AgentChooser:
@@ -62,7 +66,6 @@ class AgentChooser:
         self._gateway = gateway
         self._directory = directory
         self._weights = weights
-        self._describing: dict[str, asyncio.Task[Agent | InterlinguaError]] = {}
         self._reading: asyncio.Task[Sequence[Candidate]] | None = None
         self._read: tuple[int, float] = (-1, 0.0)  # which change it was read after, and when
         self.queue = TaskQueue(per_agent, lambda one, running: rated(one, weights, running).score)
@@ -85,10 +88,10 @@ class AgentChooser:
                 return ranking
             enough *= 2  # where the best do not take it, the next may not either
             before = len(out) + len(slow)
-            for name, agent in (await self._described(ask)).items():
+            for name, agent in zip(ask, await asyncio.gather(*map(self._described, ask)), strict=True):
                 if agent is None:
                     slow.add(name)
-                elif (reason := _refusal(agent, takes)) is None:
+                elif (reason := takes.why_not(agent)) is None:
                     fit.add(name)
                 else:
                     out[name] = reason
@@ -97,8 +100,8 @@ class AgentChooser:
 
     async def why_not(self, name: str, takes: TakesPayload) -> str | None:
         """Why one agent does not take the payload; None if it does, as far as is known."""
-        agent = (await self._described([name]))[name]
-        return None if agent is None else _refusal(agent, takes)
+        agent = await self._described(name)
+        return None if agent is None else takes.why_not(agent)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -111,34 +114,17 @@ class AgentChooser:
             self._reading = asyncio.ensure_future(self._directory.candidates())
         return await asyncio.shield(self._reading)
 
-    async def _described(self, names: Sequence[str]) -> Mapping[str, Agent | InterlinguaError | None]:
-        """Each of them as described, or why it cannot be; None for one that has not answered within a moment."""
-        tasks = {name: self._describe(name) for name in names}
-        await asyncio.wait(tasks.values(), timeout=PATIENCE)
-        return {name: task.result() if task.done() else None for name, task in tasks.items()}
-
-    def _describe(self, name: str) -> asyncio.Task[Agent | InterlinguaError]:
-        """The task that asks, the one under way if there is one: it goes on when nobody waits for it any more."""
-        task = self._describing.get(name)
-        if task is None:
-            task = self._describing[name] = asyncio.create_task(self._agent(name))
-            task.add_done_callback(lambda _: self._describing.pop(name, None))
-        return task
-
-    async def _agent(self, name: str) -> Agent | InterlinguaError:
+    async def _described(self, name: str) -> Agent | InterlinguaError | None:
+        """An agent as described, or why it cannot be; None for one that has not answered within a moment. It is asked
+        on: it may be chosen later.
+        """
         try:
-            return await self._gateway.agents.get(name, PROTOCOL)
+            async with asyncio.timeout(PATIENCE):
+                return await self._gateway.agents.get(name, PROTOCOL)
+        except TimeoutError:
+            return None
         except InterlinguaError as error:  # it has gone, or is not for this protocol's clients
             return error
-
-
-def _file_refusal(agent: Agent, attached: Sequence[Attachment]) -> str | None:
-    refused = [each for each in attached if not files.takes(agent, each.media_type)]
-    return f"takes no such files: {refused[0].name} is {refused[0].media_type}" if refused else None
-
-
-def _refusal(agent: Agent | InterlinguaError, takes: TakesPayload) -> str | None:
-    return takes.why_not(agent) if isinstance(agent, Agent) else f"cannot be called: {agent}"
 
 
 # --- who waits, and how much each agent has to do ---------------------------------------------------------------------
@@ -159,7 +145,6 @@ class QueuePlace:
         self.order = order
         self.key = key
         self.wants: Sequence[Candidate] = ()
-        self.names: frozenset[str] = frozenset()
         self.agent: str | None = None
         """The agent that it was given, at most one."""
         self._queue = queue
@@ -167,7 +152,7 @@ class QueuePlace:
 
     def want(self, candidates: Sequence[Candidate]) -> None:
         """Any of these will do."""
-        self.wants, self.names = candidates, frozenset(one.id for one in candidates)
+        self.wants = candidates
         self._queue.wanted(self)
 
     async def news(self, timeout: float | None) -> bool:
@@ -208,7 +193,6 @@ class TaskQueue:
         """Those that were told to choose again, and have not said since whom they want."""
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
         self.changes = 0
         """How often `changed` was called."""
 
@@ -244,7 +228,7 @@ class TaskQueue:
         if self._choosing:
             return
         for place in self._line:
-            if agent in place.names and self._offer(place):
+            if any(one.id == agent for one in place.wants) and self._offer(place):
                 return
 
     def running(self, agent: str) -> int:
@@ -301,10 +285,9 @@ class TaskQueue:
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         if self._timer is not None:
-            if self._due <= due:
+            if self._timer.when() <= due:
                 return
             self._timer.cancel()
-        self._due = due
         self._timer = loop.call_at(due, self._look)
 
     def _look(self) -> None:

@@ -347,7 +347,7 @@ class Directory:
             raise Denied("an agent is not evaluated by itself, nor by who registered it")
         if name == ANONYMOUS and own:
             name = f"{name}/{min(own)}"
-        vote = evaluations.vote(evaluations.voter(name, task), score, self._now(), review)
+        vote = evaluations.vote(name, task, score, self._now(), review)
         await self._shared.vote(agent, one.owner, vote)
         self._changed((agent,))
         evaluation: JsonObject = self._listing.entry(one).get("evaluation", {})

@@ -1,10 +1,8 @@
 """How good agents are: votes, and what the gateway measured of their runs.
 
-Votes are scores from 0 to 10, one of each voter for each task, of which the newest counts.
-
-Votes are kept per agent for all replicas to see. Two replicas may write at the same moment: each remembers what it
-wrote until it has seen it kept, and writes it again where another's record has replaced it, so that none is lost.
-Votes on an agent under one owner are not those on the next owner's agent of the same id.
+Votes are scores from 0 to 10, one of each voter for each task, of which the newest counts. Votes on an agent under one
+owner are not those on the next owner's agent of the same id. Two replicas may write at the same moment: each remembers
+what it wrote until it has seen it kept, and writes it again where another's record has replaced it.
 
 Measurements are numbers and times: no inputs, outputs, metadata, names of clients, ids of runs or threads (section 7.2:
 no user data in metrics).
@@ -76,25 +74,12 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 NONE: Final = Votes()
 
 
-def voter(principal: str, task: str | None) -> str:
-    """The key of a principal's vote on a task."""
-    return digest(f"{principal}\n{task or ''}")
-
-
-def vote(who: str, score: float, at: float, review: str | None = None) -> Vote:
-    """A vote. A longer review is cut."""
+def vote(principal: str, task: str | None, score: float, at: float, review: str | None = None) -> Vote:
+    """A principal's vote on a task. A longer review is cut."""
     text = " ".join((review or "").split())
     if len(text) > REVIEW_LENGTH:
         text = text[: REVIEW_LENGTH - 1] + "…"
-    return Vote(voter=who, score=float(score), at=at, review=text)
-
-
-def read(data: Mapping[str, Any]) -> Votes:
-    """Read the stored votes; none where they cannot be read."""
-    try:
-        return msgspec.convert(data, Votes)
-    except msgspec.ValidationError:
-        return NONE
+    return Vote(voter=digest(f"{principal}\n{task or ''}"), score=float(score), at=at, review=text)
 
 
 def merged(kept: Votes, *mine: Vote) -> Votes:

@@ -6,10 +6,11 @@ anything at all; an agent of another process, when that process last wrote it do
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Set
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -42,11 +43,10 @@ MOST_LEVELS: Final = 100
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A registration as every replica sees it.
+    """A registration as every replica sees it. `record` is the agent's own less `auth`.
 
-    `record` is the agent's own less `auth`. `process` is the gateway process that it is connected to, "" while it is
-    connected to none. `seen` (epoch seconds) is when it was last heard of, as far as was written down; `status` what
-    its last heartbeat said.
+    `process` is the gateway process that it is connected to, "" while it is connected to none. `seen` (epoch seconds)
+    is when it was last heard of, as far as was written down; `status` what its last heartbeat said.
     """
 
     record: JsonObject
@@ -56,8 +56,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """The agent's id."""
-        return str(self.record["id"])
+        return str(self.record.get("id"))
 
     @property
     def endpoint(self) -> JsonObject | None:
@@ -77,21 +76,14 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = None
 
 
-def revocation(data: Mapping[str, Any]) -> Revocation:
-    """Read a stored revocation. One that cannot be read (another version's, say) holds all the same."""
-    try:
-        return msgspec.convert(data, Revocation)
-    except msgspec.ValidationError:
-        return Revocation()
+T = TypeVar("T")
 
 
-def joined(data: Mapping[str, Any], agent: str) -> Joined | None:
-    """Read the stored registration of `agent`; None where it is none."""
-    try:
-        found = msgspec.convert(data, Joined)
-    except msgspec.ValidationError:
-        return None
-    return found if found.record.get("id") == agent else None
+def stored(data: Mapping[str, Any], kind: type[T]) -> T | None:
+    """What was stored; None where it cannot be read (another version's, say)."""
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(data, kind)
+    return None
 
 
 def plain(record: Any) -> JsonObject:

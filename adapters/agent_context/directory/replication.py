@@ -15,9 +15,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.errors import note, to_rpc
-from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged, read
+from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.registered import AGENT, EVALUATION, GONE, PROCESS, joined, revocation
+from adapters.agent_context.directory.registered import AGENT, EVALUATION, GONE, PROCESS, Joined, Revocation, stored
 from adapters.agent_context.wire import ERROR, PROTOCOL
 from gateway.contract import Kept
 from gateway.core.errors import Conflict, InterlinguaError
@@ -147,7 +147,7 @@ class Replication:
         if kind == AGENT:
             return self._registered(key, one)
         if kind == GONE:
-            how = revocation(one.data)
+            how = stored(one.data, Revocation) or Revocation()  # one that cannot be read holds all the same
             if key in members.revoked:  # it may be for longer now
                 members.revoked[key] = how
                 return False
@@ -155,9 +155,9 @@ class Replication:
             self._revoked(key)
             return True
         if kind == EVALUATION:
-            before, now = self.votes.get(key), read(one.data)
-            self.votes[key] = now
-            return before != now
+            before = self.votes.get(key)
+            self.votes[key] = stored(one.data, Votes) or NONE
+            return before != self.votes[key]
         return False
 
     def _lost(self, kind: str, key: str) -> None:
@@ -170,8 +170,8 @@ class Replication:
 
     def _registered(self, key: str, one: Kept) -> bool:
         members, liveness = self._members, self._members.liveness
-        found, known, me = joined(one.data, key), members.by_id.get(key), self._gateway.process
-        if found is None:
+        found, known, me = stored(one.data, Joined), members.by_id.get(key), self._gateway.process
+        if found is None or found.id != key:
             log.warning("what is kept of agent %s cannot be read", key)
             return False
         if known is not None and known.joined == found and known.owner == one.owner:

@@ -83,10 +83,12 @@ class AgentContextInbound:
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        return self._access.sees(headers)
+        known = self._access.shown(headers)
+        return None if known is None else lambda agent: known.can("read", agent)
 
     def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-        return self._access.known(headers)
+        known = self._access.shown(headers)
+        return None if known is None else known.name
 
     def routes(self) -> Sequence[BaseRoute]:
         return self.server.at("")

@@ -35,7 +35,7 @@ from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp.runs import ClientRuns, Rendering, RunFollower, WaitingRuns, keys
 from gateway.mcp.server.call import Nowhere
-from gateway.mcp.server.contract import McpCall, McpClient, McpSession
+from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.mcp.wire import meta_of
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
@@ -50,7 +50,9 @@ class Aside(McpCall):
     def __init__(self, session: McpSession, method: str, params: Raw) -> None:
         asked = jsonrpc.Request(None, method, params)
         super().__init__(session, Nowhere(), asked, meta_of(params), log_level=session.log_level, bearer=session.bearer)
-        self.client = _unasked(session.client)
+        if versions.modern(self.client.version):  # there a client is asked by the answer to its request: here is none
+            able = {key: value for key, value in self.client.capabilities.items() if key != "elicitation"}
+            self.client = replace(self.client, capabilities=able)
 
     @property
     def can_ask(self) -> bool:
@@ -66,14 +68,6 @@ class Aside(McpCall):
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         return await self.session.ask(method, params, timeout=timeout)
-
-
-def _unasked(client: McpClient) -> McpClient:
-    """The client; in 2026-07-28 one is asked by the answer to its request, of which there is none here."""
-    if not versions.modern(client.version):
-        return client
-    rest = {key: value for key, value in client.capabilities.items() if key != "elicitation"}
-    return replace(client, capabilities=rest)
 
 
 class Background:
@@ -151,10 +145,6 @@ class ClientIdentities:
             found = self.principal(call.session, call.bearer)
             return None if found.name == ANONYMOUS else Identity(id=found.name, roles=found.roles)
         return None
-
-    def owns(self, call: McpCall, run: Run) -> bool:
-        """Whether a run was started by who asks now: nobody answers questions that were somebody else's."""
-        return run.request.principal == self.principal(call.session, call.bearer).name
 
     def registers(self, call: McpCall, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
         """The principal that registers an agent: its bearer, or the one that the record's `auth` proves. Raises Denied.
@@ -319,8 +309,10 @@ class Environment(msgspec.Struct, frozen=True):
             self.background.do(None, self._limit(run_id, limits), f"limits of run {run_id}")
 
     def may_answer(self, call: McpCall, run: Run) -> bool:
-        """See `WaitingRuns`. Raises Expired for a message whose deadline has passed; its run is cancelled."""
-        if not self.people.owns(call, run):
+        """See `WaitingRuns`: nobody answers questions that were somebody else's. Raises Expired for a message whose
+        deadline has passed; its run is cancelled.
+        """
+        if run.request.principal != self.people.principal(call.session, call.bearer).name:
             return False
         deadline = told_of(run).limits.deadline_at
         if deadline is None or _until(deadline) or (run.status.ended and run.cancel_reason != PASSED):

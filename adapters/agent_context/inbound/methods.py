@@ -29,56 +29,7 @@ from gateway.mcp.wire import ELICIT, meta_of
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, RpcError, internal
 
-# --- agents that register, tell that they are there, and leave; and access that is revoked ----------------------------
-
-
 Handler = Callable[[McpCall], Awaitable[Any]]
-
-
-class RegistrationRequests:
-    """One per gateway process."""
-
-    def __init__(self, env: Environment) -> None:
-        self._env = env
-
-    async def register(self, call: McpCall) -> JsonObject:
-        """`agent/register`, answered as in appendix B."""
-        record = read(call.params, Register).agent
-        if record.endpoint is None and versions.modern(call.client.version):
-            expected = "an endpoint: an agent that registers without a session is called there"
-            raise refused("/agent/endpoint", "is missing", expected, "nothing")
-        env = self._env
-        principal = env.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
-        session = None if versions.modern(call.client.version) else call.session
-        await env.runs.whole(env.directory.register(record, principal, session))
-        env.people.speaks_for(call, record, principal)
-        return registered()
-
-    async def unregister(self, call: McpCall) -> JsonObject:
-        """`agent/unregister`."""
-        asked = read(call.params, Unregister)
-        principal = self._env.people.may(call, "register", asked.agent_id)
-        await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
-        return {"status": wire.UNREGISTERED}
-
-    async def heartbeat(self, call: McpCall) -> JsonObject:
-        """`agent/heartbeat`; a notification as a rule."""
-        asked = read(call.params, Heartbeat)
-        principal = self._env.people.may(call, "register", asked.agent_id)
-        await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
-        return {}
-
-    async def revoke(self, call: McpCall) -> JsonObject:
-        """`agent/revoke`: nothing is sent to the agent from now on, and nothing taken of it."""
-        asked = read(call.params, Revoke)
-        known = await self._env.revoke(call, asked.agent_id, asked.reason)
-        return {"status": wire.REVOKED, "known": known}
-
-    async def restore(self, call: McpCall) -> JsonObject:
-        """`agent/restore`."""
-        await self._env.restore(call, read(call.params, Restore).agent_id)
-        return {"status": wire.RESTORED}
-
 
 # --- the standard tools (section 4.2), for clients that may know nothing but MCP --------------------------------------
 
@@ -189,14 +140,13 @@ class AgentContextService:
     def __init__(self, env: Environment, tasks: TaskRequests, resources: Resources, sampling: Sampling) -> None:
         self._env, belongings = env, resources.belongings
         self._resources = resources
-        registering, messages = RegistrationRequests(env), MessageRequests(env)
-        tools = StandardTools(env, tasks)
+        messages, tools = MessageRequests(env), StandardTools(env, tasks)
         self._handlers: Mapping[str, Handler] = {
-            wire.REGISTER: registering.register,
-            wire.UNREGISTER: registering.unregister,
-            wire.HEARTBEAT: registering.heartbeat,
-            wire.REVOKE: registering.revoke,
-            wire.RESTORE: registering.restore,
+            wire.REGISTER: self._register,
+            wire.UNREGISTER: self._unregister,
+            wire.HEARTBEAT: self._heartbeat,
+            wire.REVOKE: self._revoke,
+            wire.RESTORE: self._restore,
             wire.MESSAGE: messages.message,
             wire.DELEGATE: tasks.delegate,
             wire.RESOURCES_LIST: resources.listing,
@@ -215,9 +165,9 @@ class AgentContextService:
         self._asides: Mapping[str, Callable[[Aside], Awaitable[Any]]] = {
             wire.MESSAGE: messages.told,
             wire.DELEGATE: tasks.told,
-            wire.REGISTER: registering.register,
-            wire.UNREGISTER: registering.unregister,
-            wire.HEARTBEAT: registering.heartbeat,
+            wire.REGISTER: self._register,
+            wire.UNREGISTER: self._unregister,
+            wire.HEARTBEAT: self._heartbeat,
         }
         self.methods: Sequence[str] = tuple(self._handlers)
 
@@ -296,6 +246,42 @@ class AgentContextService:
         self._env.pending.left(session)
         self._env.background.left(session)
         self._resources.left(session)
+
+    # --- agents that register, tell that they are there, and leave; and access that is revoked -----------------
+
+    async def _register(self, call: McpCall) -> JsonObject:
+        record = read(call.params, Register).agent
+        env, modern = self._env, versions.modern(call.client.version)
+        if record.endpoint is None and modern:
+            expected = "an endpoint: an agent that registers without a session is called there"
+            raise refused("/agent/endpoint", "is missing", expected, "nothing")
+        principal = env.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
+        await env.runs.whole(env.directory.register(record, principal, None if modern else call.session))
+        env.people.speaks_for(call, record, principal)
+        return registered()
+
+    async def _unregister(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, Unregister)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
+        return {"status": wire.UNREGISTERED}
+
+    async def _heartbeat(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, Heartbeat)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
+        return {}
+
+    async def _revoke(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, Revoke)
+        known = await self._env.revoke(call, asked.agent_id, asked.reason)
+        return {"status": wire.REVOKED, "known": known}
+
+    async def _restore(self, call: McpCall) -> JsonObject:
+        await self._env.restore(call, read(call.params, Restore).agent_id)
+        return {"status": wire.RESTORED}
+
+    # --- notifications ----------------------------------------------------------------------------------------
 
     def _answers(self, session: McpSession, params: Raw) -> bool:
         """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""

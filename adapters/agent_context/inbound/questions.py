@@ -59,7 +59,10 @@ class AgentAsker:
     def answer(self, interrupt: Interrupt, result: Json) -> Answer:
         if isinstance(result, dict) and "action" in result:
             return ELICITATION.answer(interrupt, result)
-        return answer_in(interrupt, payload_in(result))
+        content = result.get("content") if isinstance(result, dict) else None
+        if not isinstance(content, dict) or content.get("type", RESPONSE) != RESPONSE or "payload" not in content:
+            raise Invalid("the answer has no content of type response", path="/content")  # an acknowledgement, say
+        return answer_in(interrupt, content["payload"])
 
 
 def question(interrupt: Interrupt) -> JsonObject:
@@ -70,14 +73,6 @@ def question(interrupt: Interrupt) -> JsonObject:
         "answerSchema": interrupt.answer_schema,
     }
     return payload if interrupt.payload is None else {**payload, "question": interrupt.payload}
-
-
-def payload_in(result: Any) -> Json:
-    """The payload of an answer to a message. Raises Invalid for what is none: an acknowledgement, say."""
-    content = result.get("content") if isinstance(result, dict) else None
-    if not isinstance(content, dict) or content.get("type", RESPONSE) != RESPONSE or "payload" not in content:
-        raise Invalid("the answer has no content of type response", path="/content")
-    return content["payload"]
 
 
 def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answer:

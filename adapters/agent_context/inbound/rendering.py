@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -167,7 +167,14 @@ class RunWords:
         return []
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
-        raise waits(run, interrupt, self._correlation)
+        """The client cannot be asked: the error carries the question, and a handle to answer with."""
+        error = questions.interrupted_error(run, interrupt).error
+        details = {
+            "expected": f"the same method with the answer as its payload and _meta {keys.RESUME}",
+            "received": "no way to ask the client",
+        }
+        more = {"code": "interrupted", "retryable": False, "details": details, wire.CORRELATION: self._correlation}
+        raise RpcError(error.code, error.message, {**error.data, **more})
 
 
 class MessageWords(RunWords):
@@ -197,7 +204,7 @@ class MessageWords(RunWords):
         if run.failure is not None:
             self._env.directory.conduct.failed(run.agent, run.failure.code)
         if run.status is not RunStatus.SUCCESS:
-            refuse(run, self._correlation)
+            raise unsuccessful(run, self._correlation)
         payload = content.payload_of(self._agent, bytes(run.output))
         made = () if run.made == 0 else await self._env.gateway.files.list(run=run.id)
         files = [
@@ -214,28 +221,17 @@ class MessageWords(RunWords):
         return {"status": wire.COMPLETED, "content": {"type": wire.RESPONSE, "payload": payload}, META: meta}
 
 
-def refuse(run: Run, correlation: str) -> NoReturn:
-    """Raise the error answer for a run that has ended without success."""
+def unsuccessful(run: Run, correlation: str) -> RpcError:
+    """The error answer for a run that has ended without success."""
     beside = {keys.RUN_ID: run.id, wire.CORRELATION: correlation}
     reason = run.cancel_reason or ""
     if reason == PASSED or reason.startswith(TOOK):
         error = to_rpc(Expired(PASSED) if reason == PASSED else AgentFailed(reason), correlation).error
-        raise RpcError(error.code, error.message, {**error.data, **beside})
+        return RpcError(error.code, error.message, {**error.data, **beside})
     if run.status is RunStatus.CANCELLED:
-        said = f"cancelled: {run.cancel_reason}" if run.cancel_reason else "cancelled"
-        raise RpcError(wire.CANCELLED, said, {"code": "cancelled", "retryable": False, **beside})
-    raise failure_error(run.failure, **beside)
-
-
-def waits(run: Run, interrupt: Interrupt, correlation: str) -> RpcError:
-    """The error that carries a question to a client that cannot be asked, and a handle to answer with."""
-    error = questions.interrupted_error(run, interrupt).error
-    details = {
-        "expected": f"the same method with the answer as its payload and _meta {keys.RESUME}",
-        "received": "no way to ask the client",
-    }
-    more = {"code": "interrupted", "retryable": False, "details": details, wire.CORRELATION: correlation}
-    return RpcError(error.code, error.message, {**error.data, **more})
+        said = f"cancelled: {reason}" if reason else "cancelled"
+        return RpcError(wire.CANCELLED, said, {"code": "cancelled", "retryable": False, **beside})
+    return failure_error(run.failure, **beside)
 
 
 # --- the answer about a task ------------------------------------------------------------------------------------------
@@ -269,11 +265,10 @@ class TaskToolRendering(TaskRendering):
             document = delta.decode(bytes(run.output))
             text = projection.text_of(document, self._agent.text_output)
             return self._refusals.told(self._answer(run, text if text is not None else bytes(run.output).decode()))
-        failure = data_of(_failure(run, self._correlation).error) or {}
         why = run.failure.message if run.failure is not None else "it was cancelled"
         answer = self._answer(run, f"Task {task['id']} is {task['status']}: {why}")
-        whole = {**answer, "isError": True, META: {**answer[META], keys.FAILURE: {"message": why, **failure}}}
-        return self._refusals.told(whole)
+        failure = {"message": why, **_failure(run, self._correlation).error.data}
+        return self._refusals.told({**answer, "isError": True, META: {**answer[META], keys.FAILURE: failure}})
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
         task = told(run)
@@ -325,11 +320,6 @@ def response(run: Run, correlation: str) -> JsonObject:
 
 def _failure(run: Run, correlation: str) -> RpcError:
     """The error for a task that has ended without success: of its run, with the task as it is."""
-    try:
-        refuse(run, correlation)
-    except RpcError as error:
-        data = {**(data_of(error.error) or {}), "task": told(run)}
-        assignment = assignment_of(run)
-        if assignment:
-            data[wire.ASSIGNMENT] = assignment
-        return RpcError(error.error.code, error.error.message, data)
+    error = unsuccessful(run, correlation).error
+    why = {wire.ASSIGNMENT: assignment} if (assignment := assignment_of(run)) else {}
+    return RpcError(error.code, error.message, {**error.data, "task": told(run), **why})

@@ -65,11 +65,6 @@ def seconds_of(text: str) -> float:
         raise ValueError("no such date or time") from None
 
 
-def _date_time(text: str) -> str:
-    seconds_of(text)
-    return text
-
-
 def _as_written(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     handler(value)
     return value
@@ -77,6 +72,11 @@ def _as_written(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _date_time(text: str) -> str:
+    seconds_of(text)
+    return text
 
 
 DateTime = Annotated[str, AfterValidator(_date_time), Field(json_schema_extra={"format": "date-time"})]
@@ -153,10 +153,8 @@ def _told(error: ValidationError, value: Json, model: type[BaseModel], at: str) 
     """The refusal for the first mistake."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = _place(first["loc"], value, missing=first["type"] == "missing")
-    path = at + delta.join([str(step) for step in place])
-    received = "nothing" if first["type"] == "missing" else _shown(_at(value, place), secret=_SECRET in place)
-    expected = _expected(model, place)
-    return refused(path, _complaint(first), expected, received)
+    path = delta.join([str(step) for step in place])
+    return refused(at + path, _complaint(first), _expected(model, place), _shown(value, path))
 
 
 def refused(path: str, complaint: str, expected: str, received: str) -> RpcError:
@@ -173,18 +171,9 @@ def refused(path: str, complaint: str, expected: str, received: str) -> RpcError
 def received_at(raw: Raw | bytes, path: str) -> str | None:
     """Describe the value at a JSON pointer of params, without secrets; None for params that cannot be read."""
     try:
-        value = delta.sound(jsonrpc.unpack(raw or _NONE))
-        steps = delta.split(path)
-    except (msgspec.DecodeError, RecursionError, ValueError):
+        return _shown(delta.sound(jsonrpc.unpack(raw or _NONE)), path)
+    except (msgspec.DecodeError, RecursionError, ValueError, Invalid):
         return None
-    for step in steps:
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return "nothing"
-    return _shown(value, secret=_SECRET in steps)
 
 
 def _complaint(first: Any) -> str:
@@ -211,14 +200,11 @@ def _place(location: Sequence[int | str], value: Json, *, missing: bool) -> list
     return place
 
 
-def _at(value: Json, place: Sequence[int | str]) -> Json:
-    for step in place:
-        value = value[step]
-    return value
-
-
-def _shown(value: Json, *, secret: bool) -> str:
-    """Describe a value on one line, without secrets."""
+def _shown(document: Json, path: str) -> str:
+    """Describe the value at a JSON pointer on one line, without secrets. Raises Invalid for what is no pointer."""
+    value, secret = delta.pointer_get(document, path), _SECRET in delta.split(path)
+    if value is delta.ABSENT:
+        return "nothing"
     if isinstance(value, dict):
         return "an object" if secret or not value else "an object with " + _cut(", ".join(sorted(map(str, value))))
     if isinstance(value, list):
@@ -243,10 +229,11 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _expected(model: type[BaseModel], place: Sequence[int | str]) -> str:
-    root = _schema(model)
-    node: Mapping[str, Any] = root
+    root: Mapping[str, Any] = _schema(model)
+    node = root
     for step in place:
-        node = _inside(_resolved(node, root), step)
+        inside = _resolved(node, root)
+        node = inside.get("items", {}) if isinstance(step, int) else inside.get("properties", {}).get(step, {})
     said = node.get("description")  # of the member, before that of its type
     node = _resolved(node, root)
     words = [str(said or node.get("description") or "").strip().removesuffix("."), _rules(node, root)]
@@ -263,11 +250,6 @@ def _resolved(node: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, 
         if len(choices) != 1:
             return node
         node = {**{k: v for k, v in node.items() if k != "anyOf"}, **choices[0]}
-
-
-def _inside(node: Mapping[str, Any], step: int | str) -> Mapping[str, Any]:
-    found = node.get("items") if isinstance(step, int) else node.get("properties", {}).get(step)
-    return found if isinstance(found, dict) else {}
 
 
 _RULES: Final = {
