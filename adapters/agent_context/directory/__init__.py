@@ -1,11 +1,10 @@
 """The directory: which agents there are, where they are, how good they are, what they have done.
 
 here            Directory: what the other rooms ask for; registering, beating, leaving
-members.py      who registered, as this process sees it, and the link to each
+members.py      who registered, as this process sees it, and the link to each; access that is revoked
 registered.py   one registered agent, its record, its connection, and whether it is there
 replication.py  what all replicas tell each other
-evaluation.py   how good an agent is: what others say of it, and what the gateway measured
-conduct.py      what it does that is unusual; access that is revoked
+evaluation.py   how good an agent is: what others say of it, what the gateway measured, and what is unusual
 listing.py      all agents of all protocols, and those that match a search
 announcing.py   the gateway's agents at other directories
 """
@@ -26,10 +25,9 @@ from adapters.agent_context import wire
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.ranking import Candidate, Needs, why_not
 from adapters.agent_context.directory import evaluation as evaluations
-from adapters.agent_context.directory.conduct import ConductMonitor, Revoking
-from adapters.agent_context.directory.evaluation import Metrics
+from adapters.agent_context.directory.evaluation import ConductMonitor, Metrics
 from adapters.agent_context.directory.listing import Listed, Listing, item, ordered
-from adapters.agent_context.directory.members import Members
+from adapters.agent_context.directory.members import Members, Revoking
 from adapters.agent_context.directory.registered import (
     AGENT,
     MOST_BYTES,

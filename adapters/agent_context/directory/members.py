@@ -7,9 +7,10 @@ only heard (a heartbeat, a connection that ended) happens in the background, an 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import islice
 from typing import Final
@@ -19,9 +20,11 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
+from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.directory.registered import (
     AGENT,
     EVERYBODY,
+    GONE,
     Joined,
     Liveness,
     RegisteredAgent,
@@ -36,9 +39,10 @@ from adapters.agent_context.outbound.links import AgentLine, ContextLink, PoolLi
 from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
-from gateway.core.types import Agent, JsonObject
+from gateway.core.types import Agent, JsonObject, RunQuery
 from gateway.mcp.client.calls import CallListener
 from gateway.mcp.server.contract import McpSession
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -318,6 +322,99 @@ class Members:
                 self.drop(agent)
             except InterlinguaError as error:
                 log.warning("agent %s could not be written down: %s", agent, error)
+
+
+# --- access that is revoked, and given back (section 7.1) -------------------------------------------------------------
+
+
+LOOKED_AT: Final = 500
+"""Runs of one agent that are looked for at a time."""
+REASON: Final = "the agent's access was revoked"
+
+
+class Revoking:
+    """One per directory. `changed` is called with the agents that have changed."""
+
+    def __init__(self, members: Members, changed: Callable[[Iterable[str]], None]) -> None:
+        self._members = members
+        self._changed = changed
+        self._work = TaskSet()
+
+    async def revoke(self, agent: str, reason: str = "", until: float | None = None) -> None:
+        """Nothing is sent to an agent any more, here at once, elsewhere with the next refresh; its runs are cancelled.
+
+        It may be any id, also of nobody: it is refused when it registers. An agent of the route table is refused to
+        clients of this protocol. It holds here even if it cannot be written down; then that is raised.
+
+        reason: shown to those who may revoke. until: epoch seconds at which it is given back by `sweep`.
+        """
+        members, name = self._members, GONE + agent
+        async with members.lock(name):
+            how = Revocation(at=members.now(), reason=reason, until=until)
+            members.revoke(agent, how)
+            self._changed((agent,))
+            try:
+                await members.write(name, how)
+            finally:
+                await members.announce()
+                await self._stop(agent)
+
+    async def restore(self, agent: str) -> None:
+        """Give an agent's access back. No error if it was not revoked."""
+        members, name = self._members, GONE + agent
+        async with members.lock(name):
+            if agent not in members.revoked:
+                return
+            await members.erase(name)
+            members.restore(agent)
+        await members.announce()
+        self._changed((agent,))
+
+    def suspend(self, agent: str, reason: str, seconds: float) -> None:
+        """Revoke it for a while, in the background. One that is revoked already stays as it is."""
+        if agent not in self._members.revoked:
+            self._work.start(self._suspend(agent, reason, seconds))
+
+    async def sweep(self) -> None:
+        """Give back what was taken for a while. Called about once a second."""
+        now = self._members.now()
+        over = [agent for agent, how in self._members.revoked.items() if how.until is not None and how.until <= now]
+        for agent in over:
+            log.warning("the access of agent %s is given back: its suspension is over", agent)
+            await self.restore(agent)
+
+    def stop(self, agent: str) -> None:
+        """Another process has revoked it: its runs here end."""
+        self._work.start(self._stop(agent))
+
+    async def settled(self) -> None:
+        """Until they have been told to."""
+        await self._work.settled()
+
+    async def _suspend(self, agent: str, reason: str, seconds: float) -> None:
+        until = self._members.now() + seconds
+        log.warning("the access of agent %s is suspended until %s: %s", agent, time_of(until), reason)
+        try:
+            await self.revoke(agent, reason, until)
+        except InterlinguaError as error:
+            log.warning("that agent %s is suspended could not be written down: %s", agent, error)
+
+    async def _stop(self, agent: str) -> None:
+        gateway = self._members.gateway
+        offset = 0
+        while True:
+            query = RunQuery(agent=agent, statuses=ACTIVE_RUNS, limit=LOOKED_AT, offset=offset)
+            try:
+                runs = await gateway.runs.list(query)
+            except InterlinguaError as error:
+                log.warning("runs of agent %s go on: %s", agent, error)
+                return
+            for run in runs:
+                with contextlib.suppress(InterlinguaError):  # another process's: that one cancels it
+                    await gateway.runs.cancel(run.id, reason=REASON)
+            if len(runs) < LOOKED_AT:
+                return
+            offset += LOOKED_AT
 
 
 # --- how a registered agent is reached --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import Expired, note, refusal, to_rpc
 from adapters.agent_context.directory import Directory
-from adapters.agent_context.directory.conduct import REFUSALS
+from adapters.agent_context.directory.evaluation import REFUSALS
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions, AgentAsker
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.security import Access, ClientPrincipal

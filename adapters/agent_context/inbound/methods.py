@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal, to_rpc
-from adapters.agent_context.directory.conduct import REQUESTS
+from adapters.agent_context.directory.evaluation import REQUESTS
 from adapters.agent_context.inbound.environment import Aside, Environment, correlation_of
 from adapters.agent_context.inbound.rendering import failed, found_agents, registered, result
 from adapters.agent_context.inbound.resources import Resources

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.agent_context.directory import conduct as rules
-from adapters.agent_context.directory.conduct import FAILURES, REFUSALS, REQUESTS, UNUSUAL, ConductMonitor
+from adapters.agent_context.directory import evaluation as rules
+from adapters.agent_context.directory.evaluation import FAILURES, REFUSALS, REQUESTS, UNUSUAL, ConductMonitor
 from adapters.agent_context.options import Conduct as Limits
 from gateway.core.errors import Denied
 from tests.adapters.agent_context.directory.rig import ANNA, house
