@@ -44,11 +44,9 @@ class ClientPrincipal(msgspec.Struct, frozen=True):
     roles: tuple[str, ...] = ()
 
     def can(self, right: Right, agent_id: str | None = None) -> bool:
-        """Whether it may do something (with this agent; None: at all)."""
         return right in self.may and (agent_id is None or fits(agent_id, self.agents))
 
     def check(self, right: Right, agent_id: str | None = None) -> None:
-        """Raise Denied if it may not."""
         if not self.can(right, agent_id):
             whom = agent_id if self.can(right) else "agents"
             raise Denied(f"{self.name} may not {_WORDS[right].format(whom)}")

@@ -130,7 +130,6 @@ def record_of(agent: Agent) -> JsonObject:
 
 
 def _foreign(agent: Agent) -> JsonObject:
-    """The record of an agent of another protocol."""
     capabilities = {**{kind: [] for kind in KINDS}, **_labels(agent)}
     spoken = [*agent.labels.get(PROTOCOLS, ()), VERSION, *sorted(agent.extra)]
     capabilities[PROTOCOLS] = list(dict.fromkeys(spoken))
@@ -152,7 +151,6 @@ def _labels(agent: Agent) -> JsonObject:
 
 
 def _rated(now: Standing, was: Standing, said: JsonObject, name: str) -> JsonObject:
-    """The members that tell a standing which the record does not."""
     found: JsonObject = {}
     if now.quality is not None and now.quality != was.quality:
         found["evaluation"] = {**_object(said.get("evaluation")), "qualityScore": now.quality}

@@ -55,7 +55,6 @@ def fits(schema: JsonObject, value: Json) -> bool:
 
 
 def misfit(schema: JsonObject, value: Json, at: str) -> Invalid:
-    """The error that says why a value does not fit; its path starts with `at`."""
     judge = _judge(schema)
     try:
         if judge is not None:
@@ -164,12 +163,10 @@ def _input_of(agent: Agent, payload: Json, attached: Sequence[Attachment], at: s
 
 
 def _is_said(payload: Json) -> bool:
-    """Whether it has its text where the protocol has it."""
     return isinstance(payload, dict) and spoken(payload.get(MESSAGES)) is not None
 
 
 def _lacks_text(document: Json, pointer: str | None) -> bool:
-    """Whether the agent would look for a text that is not there."""
     return pointer is not None and projection.unwrap(document, pointer) is None
 
 

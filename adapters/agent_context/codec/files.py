@@ -186,7 +186,6 @@ def _is_file(value: Json) -> bool:
 
 
 def _is_binary(value: Json) -> bool:
-    """Whether a value is a part of NLIP that holds a file."""
     if not isinstance(value, dict) or str(value.get("format")).casefold() != "binary":
         return False
     return isinstance(value.get("content"), str) and isinstance(value.get("subformat"), str)
@@ -204,6 +203,5 @@ def _link(value: Json) -> str | None:
 
 
 def _is_uri_part(value: Mapping[str, Json]) -> bool:
-    """Whether an object is a link of NLIP."""
     said = (value.get("format"), value.get("subformat"))
     return said[0] in ("structured", "generic") and str(said[1]).casefold() in ("uri", "url")

@@ -33,7 +33,6 @@ _ENVELOPE: Final = ("context", "requirements")
 
 
 def speaks(agent: Agent) -> bool:
-    """Whether an agent of this protocol says that it takes NLIP."""
     record = agent.extra.get(PROTOCOL)
     said = record.get("capabilities") if isinstance(record, dict) else None
     protocols = said.get("protocols") if isinstance(said, dict) else None
@@ -43,7 +42,6 @@ def speaks(agent: Agent) -> bool:
 
 
 def spoken(payload: Json) -> bool:
-    """Whether a payload is an NLIP message."""
     if not _is_part(payload) or payload.keys() - _WHOLE - set(_ENVELOPE):
         return False
     if payload.get("control") is True or str(payload.get("messagetype") or "").casefold() == "control":
@@ -80,7 +78,6 @@ def plain(payload: Json) -> Json:
 
 
 def conversation(payload: Json) -> str | None:
-    """The conversation token of an NLIP message."""
     for part in (payload, *(payload.get("submessages") or [])):
         if _format(part) == "token" and str(part.get("subformat")).casefold().startswith(CONVERSATION):
             return part["content"] if isinstance(part["content"], str) and part["content"] else None
@@ -127,7 +124,6 @@ def _format(part: JsonObject) -> str:
 
 
 def _document(content: Json) -> Json:
-    """Structured content: JSON as text, or as it is."""
     if not isinstance(content, str):
         return content
     try:

@@ -55,7 +55,6 @@ class Candidate(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def active(self) -> bool:
-        """Whether it gets work now."""
         return self.status == "active" and self.why_not is None
 
     @property
@@ -65,7 +64,6 @@ class Candidate(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def can(self) -> frozenset[str]:
-        """All its capabilities, in lower case."""
         return frozenset(word.casefold() for kind in KINDS for word in self.labels.get(kind, ()))
 
 
@@ -119,7 +117,6 @@ class Ranking(msgspec.Struct, frozen=True):
         return told
 
     def why_nobody(self) -> str:
-        """For a person: why there is no agent for the task."""
         out = {**self.away, **self.left_out}
         if not out:
             return "no agent is there"

@@ -124,7 +124,6 @@ async def described(gateway: Gateway, name: str) -> Agent:
 
 
 def _mark(task_run: str, attempt: Attempt) -> str:
-    """The mark by which an attempt's run is found if the gateway died before it learned its id."""
     return f"{task_run}/{attempt.number}"
 
 
@@ -362,7 +361,6 @@ class AttemptSpeech:
         return deltas.sound(text) if text else ""
 
     def _is_ours(self, event: e.Event) -> bool:
-        """Whether an event of the task's log was passed on from this attempt."""
         if isinstance(event, e.PartStarted | e.PartDelta | e.PartReplaced):
             return event.part.startswith(self._prefix)
         return isinstance(event, _PASSED)
@@ -407,8 +405,6 @@ class AttemptSpeech:
 
 
 def _added(before: e.UsageReported, now: e.UsageReported) -> e.UsageReported:
-    """The usage of both."""
-
     def both(a: int | None, b: int | None) -> int | None:
         return b if a is None else a if b is None else a + b
 

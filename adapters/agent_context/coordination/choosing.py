@@ -151,7 +151,6 @@ class QueuePlace:
         self._news = asyncio.Event()
 
     def want(self, candidates: Sequence[Candidate]) -> None:
-        """Any of these will do."""
         self.wants = candidates
         self._queue.wanted(self)
 
@@ -167,7 +166,6 @@ class QueuePlace:
         return told
 
     def give(self, agent: str) -> None:
-        """Give it an agent."""
         self.agent = agent
         self.wake()
 
@@ -177,7 +175,6 @@ class QueuePlace:
         return agent
 
     def wake(self) -> None:
-        """Have `news` return."""
         self._news.set()
 
 
@@ -232,7 +229,6 @@ class TaskQueue:
                 return
 
     def running(self, agent: str) -> int:
-        """How many tasks an agent has."""
         return self._running[agent]
 
     @property
@@ -241,7 +237,6 @@ class TaskQueue:
         return len(self._line)
 
     def wake(self, key: str) -> None:
-        """Have a task look up from its waiting, if it waits."""
         for place in self._line:
             if place.key == key:
                 place.wake()

@@ -90,7 +90,6 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def attempt(self) -> Attempt | None:
-        """The attempt under way, or that was when the gateway stopped."""
         last = self.attempts[-1] if self.attempts else None
         return last if last is not None and last.status is None else None
 
@@ -109,12 +108,10 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
     # --- changes: each returns the record after it -------------------------------------------------------------------
 
     def ask(self, agent: str, why: JsonObject) -> KeptTask:
-        """A person is asked whether the agent may have it."""
         asking = PendingApproval(number=len(self.attempts) + 1, agent=agent, why=why)
         return replace(self, asking=asking, assignment=why)
 
     def approve(self) -> KeptTask:
-        """It may."""
         assert self.asking is not None
         return replace(self, asking=None, approved=(*self.approved, self.asking.agent))
 
@@ -124,15 +121,12 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
         return replace(self, attempts=(*self.attempts, attempt), assignment=why)
 
     def start(self, run: str) -> KeptTask:
-        """The attempt's run is known."""
         return self._with_last(run=run)
 
     def withdraw(self) -> KeptTask:
-        """The attempt's run was never started."""
         return replace(self, attempts=self.attempts[:-1])
 
     def end(self, status: RunStatus, error: str, code: str = "agent_failed") -> KeptTask:
-        """The attempt has failed."""
         return self._with_last(status=status.value, error=error, code=code)
 
     def _with_last(self, **changes: str) -> KeptTask:
@@ -183,7 +177,6 @@ APPROVAL_PAYLOAD_SCHEMA: Final[JsonObject] = {
 
 
 def approval_question(task: DelegatedTask, asking: PendingApproval) -> Interrupt:
-    """May this agent have the task?"""
     return Interrupt(
         id=f"{APPROVAL}{asking.number}-{asking.agent}",
         kind=APPROVAL_KIND,
@@ -194,7 +187,6 @@ def approval_question(task: DelegatedTask, asking: PendingApproval) -> Interrupt
 
 
 def is_approved(answer: Answer) -> bool:
-    """Whether it was approved: nothing else than the choice of that option is."""
     chosen = answer.value.get(OPTION) if isinstance(answer.value, dict) else None
     return answer.outcome is Outcome.ANSWERED and chosen == APPROVE
 
@@ -270,7 +262,6 @@ def status_of(run: Run) -> str:
 
 
 def assignment_of(run: Run) -> JsonObject:
-    """Why the task's agent was chosen, or why none was; for `_meta`."""
     return KeptTask.of(run).assignment
 
 

@@ -121,7 +121,6 @@ class TaskWork:
         return e.RunCancelled(reason=self._context.run.cancel_reason or "")
 
     async def _expired(self) -> e.Event:
-        """The deadline has passed: what is under way is stopped."""
         if (settled := self._record.failure) is not None:  # it was just being written down
             return e.RunFailed(failure=settled)
         done = "before it was done" if self._record.attempts else "before an agent had it"
@@ -145,7 +144,6 @@ class TaskWork:
                 await self._gateway.runs.wait(run_id, STOP_SECONDS)
 
     async def _keep(self, record: KeptTask) -> None:
-        """Change what is kept, and write it down."""
         self._record = record
         await self._context.set_upstream(record.told())
 
@@ -266,7 +264,6 @@ class TaskWork:
         return e.RunFailed(failure=failure)
 
     async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
-        """The attempt's run, once it has ended."""
         before = e.UsageReported(input_tokens=self._record.input_tokens, output_tokens=self._record.output_tokens)
         speech = AttemptSpeech(self._context, self._gateway, agent, attempt.number, before)
         limit = self._task.constraints.max_tokens
@@ -278,7 +275,6 @@ class TaskWork:
             self._record = replace(self._record, input_tokens=used.input_tokens, output_tokens=used.output_tokens)
 
     async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:
-        """The attempt under way has failed."""
         agent = self._record.attempts[-1].agent
         if status is not RunStatus.CANCELLED:  # what somebody else has cancelled is no fault of the agent's
             self._told_failed(agent, failure.code)
@@ -350,11 +346,9 @@ class TaskWork:
         )
 
     def _failures(self) -> dict[str, str]:
-        """The agents that have failed the task, and how."""
         return {one.agent: one.error or "failed" for one in self._record.attempts if one.status is not None}
 
     def _hops(self) -> int:
-        """How often the work was delegated before."""
         hops = self._context.run.request.attributes.get(record.HOPS)
         return hops if isinstance(hops, int) else 0
 

@@ -96,7 +96,6 @@ class Directory:
     # --- life: see `gateway.contract.Hosting` -------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read what was kept."""
         await self._shared.open()
 
     def hosted(self) -> Mapping[str, Hosted]:
@@ -104,7 +103,6 @@ class Directory:
         return self._members.hosted()
 
     async def refresh(self) -> None:
-        """Take over what other processes have written, and notice agents that fell silent."""
         await self._shared.refresh()
         await self.revoking.sweep()
         await self._sweep()
@@ -117,7 +115,6 @@ class Directory:
         await self._shared.aclose()
 
     async def settled(self) -> None:
-        """Until what is done in the background is done."""
         await self.revoking.settled()
         await self._members.settled()
 
@@ -281,7 +278,6 @@ class Directory:
         return [self._listing.entry(one) async for piece in self._listing.each() for one in piece]
 
     async def entry(self, agent: str) -> JsonObject:
-        """One of them. Raises NotFound."""
         return self._listing.entry(await self._listing.one(agent))
 
     async def search(
@@ -314,7 +310,6 @@ class Directory:
         return [self._candidate(one, loads, speeds) async for one in every]
 
     async def candidate(self, agent: str) -> Candidate:
-        """One of them, whatever it has to do now. Raises NotFound."""
         return self._candidate(await self._listing.one(agent))
 
     # --- how good they are -------------------------------------------------------------------------------------------
@@ -491,7 +486,6 @@ class Directory:
 
 
 def _told(agent: str, how: Revocation) -> JsonObject:
-    """A revocation, as `agent://status` tells it."""
     told = {"agentId": agent, "since": time_of(how.at)}
     if how.reason:
         told["reason"] = how.reason
@@ -501,6 +495,5 @@ def _told(agent: str, how: Revocation) -> JsonObject:
 
 
 def _as_http(url: str) -> str:
-    """A WebSocket's URL as that of the HTTP request it begins with."""
     scheme, colon, rest = url.partition(":")
     return _HTTP.get(scheme.lower(), scheme) + colon + rest

@@ -45,7 +45,6 @@ class Announcing:
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin, in the background."""
         self._task = asyncio.create_task(self._go(), name=f"announcing at {self._to.url}")
 
     async def aclose(self) -> None:
@@ -113,7 +112,6 @@ class Announcing:
         return None
 
     async def _records(self) -> dict[str, JsonObject]:
-        """The agents of the route table that are there and to be announced, as they register."""
         gateway = self._gateway
         door = f"{gateway.public_url}{self._path}"
         return {

@@ -57,7 +57,6 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def number(self) -> int:
-        """How many votes there are."""
         return self.count + len(self.votes)
 
     @property
@@ -72,7 +71,6 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def reviews(self) -> list[str]:
-        """The newest reviews, newest first."""
         return [vote.review for vote in reversed(self.votes) if vote.review][:MOST_REVIEWS]
 
 
@@ -131,7 +129,6 @@ def shown(claim: Any, votes: Votes) -> JsonObject | None:
 
 
 def score_of(evaluation: Any) -> float | None:
-    """`qualityScore`, where it is one."""
     score = evaluation.get("qualityScore") if isinstance(evaluation, dict) else None
     return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
 
@@ -173,7 +170,6 @@ class Metrics:
         return dict(await self._cached(f"of/{agent}", FRESH, lambda: self._of(agent)))
 
     async def loads(self) -> Mapping[str, int]:
-        """Runs under way, by agent."""
         return await self._cached("loads", FRESH, self._loads)
 
     async def speeds(self) -> Mapping[str, float]:
@@ -217,12 +213,10 @@ class Metrics:
 
 
 def seconds_of(run: Run) -> float:
-    """How long a run took, from the time it was to start."""
     return max(0.0, run.updated_at - max(run.created_at, run.request.start_at or 0.0))
 
 
 def times_of(runs: Sequence[Run]) -> JsonObject:
-    """Times of the last runs, and when the newest was."""
     out: JsonObject = {"lastActive": time_of(max(run.updated_at for run in runs))} if runs else {}
     took = sorted(seconds_of(run) for run in runs if run.status is RunStatus.SUCCESS)
     if took:

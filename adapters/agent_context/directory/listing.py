@@ -55,7 +55,6 @@ class Listing:
         self._records: dict[str, tuple[Agent, JsonObject]] = {}
 
     def names(self) -> list[str]:
-        """The names of all agents, in order."""
         names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
         return [*names, *(member.id for member in self._barred(names))]
 
@@ -70,7 +69,6 @@ class Listing:
             self._records = {name: self._records[name] for name in names if name in self._records}
 
     async def one(self, name: str) -> Listed:
-        """Raises NotFound."""
         if name not in self._hidden:
             if (found := await self._listed(name)) is not None:
                 return found
@@ -80,7 +78,6 @@ class Listing:
         raise NotFound(f"no agent {name}")
 
     def entry(self, one: Listed) -> JsonObject:
-        """An agent as the directory shows it."""
         joined = one.member.joined if one.member is not None else None
         base = self._record(one) if joined is None else shown(joined.record, joined.seen)
         out = {**base, "status": one.status}
@@ -90,11 +87,9 @@ class Listing:
         return out
 
     def last_active(self, member: RegisteredAgent) -> str:
-        """When a registered agent was last heard of."""
         return time_of(self._members.now() - max(0.0, self._members.liveness.now() - member.heard))
 
     def _barred(self, names: Collection[str]) -> list[RegisteredAgent]:
-        """Those that registered and are revoked: nobody can call them."""
         by_id, revoked = self._members.by_id, self._members.revoked
         return [by_id[name] for name in sorted(revoked.keys() - set(names)) if name in by_id]
 

@@ -60,7 +60,6 @@ class Marks:
         self._at: dict[str, int] = {}
 
     def touch(self, name: str) -> None:
-        """Mark a record that has changed, or is about to."""
         self.count += 1
         self._at[name] = self.count
 
@@ -116,7 +115,6 @@ class Members:
         return {member.id: member.hosted for member in self.by_id.values() if member.id not in self.revoked}
 
     def status(self, member: RegisteredAgent) -> str:
-        """active, busy, inactive, offline or revoked."""
         return REVOKED if member.id in self.revoked else self.liveness.status(member)
 
     def refusal(self, agent: str) -> InterlinguaError | None:
@@ -147,7 +145,6 @@ class Members:
         self._doubted = True
 
     def doubted(self) -> bool:
-        """Whether a process was doubted since this was asked last."""
         before, self._doubted = self._doubted, False
         return before
 
@@ -159,7 +156,6 @@ class Members:
         return Denied(f"the access of {'agent ' if len(agents) == 1 else ''}{', '.join(agents)} has been revoked")
 
     def lock(self, name: str) -> asyncio.Lock:
-        """The lock to hold while a record is changed."""
         return self._locks.setdefault(name, asyncio.Lock())
 
     # --- coming and going ---------------------------------------------------------------------------------------
@@ -189,7 +185,6 @@ class Members:
         return member
 
     def bind(self, member: RegisteredAgent, session: McpSession) -> None:
-        """The agent is reached over this connection from now on."""
         self.unbind(member)
         connection = self.connections.get(session)
         if connection is None:
@@ -198,7 +193,6 @@ class Members:
         member.bind(connection)
 
     def unbind(self, member: RegisteredAgent) -> None:
-        """The agent is not reached over its connection any more."""
         connection = member.unbind()
         if connection is not None and not connection.agents:
             self.connections.pop(connection.session, None)
@@ -214,7 +208,6 @@ class Members:
         return gone
 
     def drop(self, agent: str) -> None:
-        """Remove an agent that is not registered any more."""
         member = self.by_id.pop(agent, None)
         if member is not None:
             self.unbind(member)
@@ -258,11 +251,9 @@ class Members:
         return Hosted(RegisteredOutbound(self, agent, own), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
-        """See `PoolLink.to_endpoint`."""
         return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
     def link(self, agent: str) -> ContextLink | None:
-        """The link over the connection that an agent has here now."""
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
         return self._links.to(connection.session) if connection is not None else None
@@ -288,7 +279,6 @@ class Members:
             await self.gateway.records.keep(PROTOCOL, name, data, owner=owner, expires_at=expires_at)
 
     async def erase(self, name: str) -> None:
-        """Forget a record."""
         with self.marks.changing(name):
             await self.gateway.records.forget(PROTOCOL, name)
 
@@ -297,7 +287,6 @@ class Members:
         await self.write(AGENT + joined.id, joined, owner=owner, expires_at=joined.seen + self.options.forget)
 
     async def settled(self) -> None:
-        """Until everything is written down and told."""
         while (busy := [task for task in (self._writer, self._announcing) if task is not None]) and busy:
             await asyncio.wait(busy)
 
@@ -388,7 +377,6 @@ class Revoking:
         self._work.start(self._stop(agent))
 
     async def settled(self) -> None:
-        """Until they have been told to."""
         await self._work.settled()
 
     async def _suspend(self, agent: str, reason: str, seconds: float) -> None:

@@ -93,7 +93,6 @@ def plain(record: Any) -> JsonObject:
 
 
 def deeper(value: Any, levels: int) -> bool:
-    """Whether a document is nested deeper than so many levels."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return inner is not None and (levels == 0 or any(deeper(each, levels - 1) for each in inner))
 
@@ -114,7 +113,6 @@ def shown(record: JsonObject, seen: float | None = None) -> JsonObject:
 
 
 def without_secrets(url: str) -> str:
-    """A URL less user, password, query and fragment."""
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
@@ -175,11 +173,9 @@ class RegisteredAgent(msgspec.Struct):
 
     @property
     def heard(self) -> float:
-        """When it was last heard of."""
         return self.beat if self.connection is None else max(self.beat, self.connection.heard)
 
     def say(self, now: float) -> None:
-        """Note a heartbeat that came here."""
         self.beat = now
 
     def read(self, joined: Joined, *, beat: float, now: float) -> None:
@@ -192,7 +188,6 @@ class RegisteredAgent(msgspec.Struct):
         self.beat = self.saved = now
 
     def note(self, joined: Joined, now: float) -> None:
-        """Note a change of it, which is written down soon."""
         self.joined, self.saved = joined, now
 
     def bind(self, connection: RegisteredConnection) -> None:
@@ -209,7 +204,6 @@ class RegisteredAgent(msgspec.Struct):
         return connection
 
     def host(self, hosted: Hosted) -> None:
-        """The engine gets this of it from now on."""
         self.hosted = hosted
 
     def tell(self, status: str) -> bool:
@@ -229,7 +223,6 @@ class Liveness:
         self.others: Set[str] = frozenset()
 
     def live(self, others: Set[str]) -> None:
-        """These are the other processes from now on."""
         self.others = others
 
     def elsewhere(self, member: RegisteredAgent) -> bool:

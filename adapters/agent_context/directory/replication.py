@@ -55,19 +55,16 @@ class Replication:
         self._unsure: dict[tuple[str, str], dict[str, tuple[Vote, int]]] = {}
 
     async def open(self) -> None:
-        """This process lives; what do the others have?"""
         await self._live()
         await self.refresh()
 
     async def aclose(self) -> None:
-        """Forget this process."""
         try:
             await self._gateway.records.forget(PROTOCOL, PROCESS + self._gateway.process)
         except InterlinguaError as error:
             log.debug("this process is not forgotten: %s", error)
 
     async def refresh(self) -> None:
-        """Take over what changed."""
         mark = self._members.marks.count
         kept = await self._gateway.records.kept(PROTOCOL)
         if kept is not self._read:
@@ -103,7 +100,6 @@ class Replication:
         return votes
 
     def of(self, agent: str, owner: str) -> Votes:
-        """The votes on an agent of this owner's."""
         votes = self.votes.get(agent, NONE)
         return votes if votes.owner == owner else Votes(owner=owner)
 
@@ -205,7 +201,6 @@ class Replication:
         return True
 
     def _processes(self, names: Iterable[str]) -> set[str]:
-        """The other processes among the names of records."""
         return {name.removeprefix(PROCESS) for name in names if name.startswith(PROCESS)} - {self._gateway.process}
 
     def _live_others(self, others: Set[str]) -> set[str]:

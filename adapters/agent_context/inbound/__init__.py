@@ -118,7 +118,6 @@ class AgentContextInbound:
             each.open()
 
     def hosted(self) -> Mapping[str, Hosted]:
-        """See `Hosting.hosted`: the coordinator, and whoever has registered."""
         return {**self.coordinator.hosted(), **self.directory.hosted()}
 
     async def refresh(self) -> None:

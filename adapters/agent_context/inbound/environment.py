@@ -85,16 +85,13 @@ class Background:
         return task
 
     def left(self, session: McpSession) -> None:
-        """The session has ended."""
         if (tasks := self._of.pop(session, None)) is not None:
             tasks.cancel()
 
     def stop(self) -> None:
-        """The gateway stops."""
         self._all.cancel()
 
     async def settled(self) -> None:
-        """Until nothing is being done any more."""
         await self._all.settled()
 
 
@@ -351,18 +348,15 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 def correlation_of(meta: JsonObject) -> str | None:
-    """The correlation id in a `_meta`; None for one that is not a string."""
     found = meta.get(wire.CORRELATION)
     return found if isinstance(found, str) and found else None
 
 
 def told_of(run: Run) -> Payload:
-    """What the message of a run says of itself."""
     return payload_of(run.request.attributes.get(TOLD, {}))
 
 
 def _until(deadline: float) -> float:
-    """The seconds until a deadline (epoch seconds); 0.0 where it is past."""
     return max(deadline - time.time(), 0.0)
 
 
@@ -372,7 +366,6 @@ def same_work(one: str | None, other: str | None) -> bool:
 
 
 def fresh() -> str:
-    """A new correlation id, or task id."""
     return str(uuid.uuid4())
 
 
@@ -384,7 +377,6 @@ def ahead(deadline: float | None, path: str, said: str | None) -> None:
 
 
 def metadata_of(meta: JsonObject) -> JsonObject:
-    """The keys of a `_meta` that become a run's metadata."""
     return {key: value for key, value in keys.metadata(meta).items() if key != wire.CORRELATION}
 
 

@@ -61,7 +61,6 @@ class StandardTools:
         }
 
     async def listing(self, call: McpCall) -> JsonObject:
-        """`tools/list`."""
         asked = read(call.params, params.PageParams)
         revokes = self._env.people.known(call).can("revoke")
         by_name = {tool["name"]: tool for tool in params.TOOLS if revokes or tool["name"] not in GUARDED}

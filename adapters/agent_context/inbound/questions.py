@@ -66,7 +66,6 @@ class AgentAsker:
 
 
 def question(interrupt: Interrupt) -> JsonObject:
-    """The payload that asks."""
     payload: JsonObject = {
         "messages": [{"text": interrupt.message or f"The agent asks: {interrupt.kind}"}],
         "kind": interrupt.kind,
@@ -163,7 +162,6 @@ class AcknowledgedQuestions:
         return True
 
     def left(self, session: McpSession) -> None:
-        """The session has ended."""
         for (other, _), future in self._waiting.items():
             if other is session and not future.done():
                 future.set_exception(AgentGone("the client has gone"))

@@ -59,7 +59,6 @@ class RunNotifications:
 
     @property
     def on(self) -> bool:
-        """Whether anything is told at all."""
         return self._token is not None or self._speaks
 
     def feed(self, events: Iterable[tuple[int, e.Event]]) -> list[bytes]:
@@ -108,7 +107,6 @@ def result(call: McpCall, text: str, structured: JsonObject, meta: JsonObject | 
 
 
 def failed(error: InterlinguaError, meta: JsonObject | None = None) -> JsonObject:
-    """The result for what failed."""
     failure: JsonObject = {"code": error.code, "message": str(error), "retryable": error.retryable}
     if isinstance(error, RpcError):
         failure = {"message": str(error), **(data_of(error.error) or {}), "errorCode": error.error.code}
@@ -124,7 +122,6 @@ def failed(error: InterlinguaError, meta: JsonObject | None = None) -> JsonObjec
 
 
 def registered() -> JsonObject:
-    """The result of `agent/register`."""
     return {"status": wire.REGISTERED, "directory": wire.DIRECTORY, "capabilities": {wire.AGENT: dict(wire.SERVED)}}
 
 
@@ -285,7 +282,6 @@ class TaskToolRendering(TaskRendering):
         return {**answer, "isError": True, META: {**answer[META], keys.INTERRUPT: carried}}
 
     def under_way(self, run: Run) -> JsonObject:
-        """The answer for who does not wait."""
         task = told(run)
         return self._answer(run, f"Task {task['id']} is {task['status']}; agent://tasks has what comes of it")
 
@@ -294,19 +290,16 @@ class TaskToolRendering(TaskRendering):
 
 
 def told(run: Run) -> JsonObject:
-    """A task as its delegator is told of it; what is about the run goes into the `_meta` of the answer."""
     return {key: value for key, value in task_of(run).items() if key != META}
 
 
 def meta_of(run: Run, correlation: str) -> JsonObject:
-    """`_meta` of an answer about a task."""
     meta = {**keys.told(run), wire.CORRELATION: correlation}
     assignment = assignment_of(run)
     return {**meta, wire.ASSIGNMENT: assignment} if assignment else meta
 
 
 def status_result(run: Run, correlation: str) -> JsonObject:
-    """The answer of `agent/delegate`."""
     return {"task": told(run), META: meta_of(run, correlation)}
 
 

@@ -51,14 +51,12 @@ class Belongings:
         self._env = env
 
     async def prompts(self, call: McpCall) -> JsonObject:
-        """`prompts/list`."""
         asked = read(call.params, PageParams)
         self._env.people.known(call)
         found, following = await self.more(call, "prompts", asked.cursor or THEIRS)
         return listed("prompts", found, following)
 
     async def prompt(self, call: McpCall) -> JsonObject:
-        """`prompts/get`."""
         asked = read(call.params, PromptParams)
         if call.session.agent is None:
             said, expected = f"/name: no prompt {asked.name} here", "a prompt, at the door of its agent"
@@ -134,7 +132,6 @@ class Resources:
     # --- requests ---------------------------------------------------------------------------------------------
 
     async def listing(self, call: McpCall) -> JsonObject:
-        """`resources/list`."""
         asked = read(call.params, params.PageParams)
         principal = self._env.people.may(call, "read")
         if (asked.cursor or "").startswith(THEIRS):
@@ -147,7 +144,6 @@ class Resources:
         return listed("resources", [*(_listed(uri) for uri in found), *theirs], following)
 
     async def templates(self, call: McpCall) -> JsonObject:
-        """`resources/templates/list`."""
         asked = read(call.params, params.PageParams)
         self._env.people.may(call, "read")
         theirs, following = await self.belongings.more(call, "resourceTemplates", asked.cursor or THEIRS)
@@ -191,14 +187,12 @@ class Resources:
         return {}
 
     def joined(self, session: McpSession) -> None:
-        """Called when a session begins."""
         if self._names is None:
             self._names = self._now()
         if versions.modern(session.client.version):  # it listens already
             self.look()
 
     def left(self, session: McpSession) -> None:
-        """The session has ended."""
         self._wanted.pop(session, None)
 
     # --- changes ----------------------------------------------------------------------------------------------
@@ -243,7 +237,6 @@ class Resources:
         return [*(uri for uri in (wire.TASKS, wire.STATUS) if uri in wanted), *turn]
 
     def close(self) -> None:
-        """Stop telling sessions of changes."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -308,7 +301,6 @@ class Resources:
 
 
 def _agent_in(uri: str) -> str | None:
-    """The agent whose metrics the URI stands for."""
     name = uri.removeprefix(wire.METRICS_PREFIX)
     return name if name != uri and name else None
 

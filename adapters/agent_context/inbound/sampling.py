@@ -47,7 +47,6 @@ class Sampling:
         self._sessions = sessions
 
     async def create(self, call: McpCall) -> Raw | JsonObject:
-        """The request."""
         asked = read(call.params, CreateMessage)
         principal = self._env.people.may(call, "sample")
         for other in self._offers(call):
@@ -164,7 +163,6 @@ def ranked(agents: Collection[Agent], wishes: ModelPreferences) -> list[Agent]:
 
 
 def _worth(traits: ModelTraits, wishes: ModelPreferences) -> float:
-    """How much of what is wished a model has."""
     cost, speed, wit = (
         0.5 if each is None else each
         for each in (wishes.cost_priority, wishes.speed_priority, wishes.intelligence_priority)
@@ -193,7 +191,6 @@ def transcript(asked: CreateMessage) -> tuple[str, list[tuple[str, Attachment]]]
 
 
 def unread(path: str, received: Attachment | str) -> RpcError:
-    """The error for content that no model here takes."""
     said = received if isinstance(received, str) else received.media_type.partition("/")[0]
     words = f"{path}: the models here take text only"
     return refusal(INVALID, words, "invalid", "content of type text", said, path=path)

@@ -75,7 +75,6 @@ class Letter(msgspec.Struct, frozen=True):
 
     @property
     def session(self) -> str | None:
-        """`context.sessionId`, or the token that begins a conversation in NLIP."""
         known = None if self.told.context is None else self.told.context.session_id
         return self.token if known is None else known
 
@@ -87,7 +86,6 @@ class MessageRequests:
         self._env = env
 
     async def message(self, call: McpCall) -> JsonObject:
-        """The request: its result is the response, or the error that is it."""
         asked = read(call.params, MessageParams)
         principal = self._env.people.may(call, self._right(asked.target), asked.target)
         source = self._env.people.source(call, principal, asked.source)
@@ -259,7 +257,6 @@ class TaskRequests:
     # --- agent/delegate ---------------------------------------------------------------------------------------
 
     async def delegate(self, call: McpCall) -> JsonObject:
-        """The request: its result is the task once it is done; with `wait: false` the task as it is now."""
         asked = read(call.params, Delegate)
         agent, run = await self._delegated(call, asked)
         if not asked.wait and not run.status.ended:
@@ -303,7 +300,6 @@ class TaskRequests:
     # --- tools ------------------------------------------------------------------------------------------------
 
     async def assign(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
-        """`taskAssign`."""
         given = checked(asked.arguments or {}, params.TaskAssign, ARGUMENTS)
         agent = await self._coordinator()
         run = await returned(self._env.waiting, call, agent, asked.request_state, asked.input_responses)
@@ -364,7 +360,6 @@ class TaskRequests:
         return rendering.result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
 
     async def had(self, task_id: str, principal: ClientPrincipal, agent: str) -> bool:
-        """Whether an agent was given a task that the principal delegated."""
         run = await self._tasks.find(task_id, principal.name)
         return run is not None and any(one.agent == agent for one in KeptTask.of(run).attempts)
 
@@ -456,7 +451,6 @@ class TaskRequests:
 
 
 def correlation_in(run: Run) -> str:
-    """The correlation id of a task."""
     return correlation_of(run.request.attributes) or run.id
 
 

@@ -64,7 +64,6 @@ class AgentContextTurn(calls.CalledRun):
         self._run: NativeRun | ToolRun | None = None
 
     async def called(self) -> e.Event:
-        """The way that the agent is run, to its end."""
         if self._as_tool(native=not is_tool(self.context.agent)):
             check(self.context)
         async with self._link.open(correlation(self.context), self, self._declared) as line:
@@ -84,7 +83,6 @@ class AgentContextTurn(calls.CalledRun):
         return self._how == "tool" or (self._how == "auto" and not native)
 
     def failed(self, error: RpcError) -> e.RunFailed:
-        """The end of a run whose agent has answered with an error."""
         return answers.failed(error.error)
 
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
@@ -142,7 +140,6 @@ class DescribedServer:
         link.on_notification(self._heard)
 
     async def aclose(self) -> None:
-        """Listen no more. The link is closed by who made it."""
         await self.news.aclose()
         await self.agents.aclose()
 

@@ -172,7 +172,6 @@ Said = SaidResponse | SaidUpdate | SaidQuestion | SaidFailed | SaidAcknowledged
 
 
 def result_of(result: JsonObject) -> Said:
-    """Read the answer to a message or a delegation."""
     status = _status(result)
     if result.get("error") is not None:
         return SaidFailed(error_of(result["error"]))
@@ -195,12 +194,10 @@ def result_of(result: JsonObject) -> Said:
 
 
 def message_of(params: JsonObject) -> Said:
-    """Read an `agent/message` that belongs to a run."""
     return _content(params.get("content"))
 
 
 def error_of(error: Any) -> ErrorObject:
-    """Read the error of `agent/error` or inside of an answer, in any form."""
     if not isinstance(error, dict):
         return ErrorObject(wire.AGENT_FAILED, error if isinstance(error, str) and error else "the agent failed")
     code, message = error.get("code"), error.get("message")
@@ -340,7 +337,6 @@ class SideEvents:
         return []
 
     def _takes(self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded) -> bool:
-        """Whether it may follow what was told of the same call."""
         known = self._tools.get(event.call)
         if known is not (None if isinstance(event, e.ToolCallStarted) else True):
             return False
@@ -356,7 +352,6 @@ class SideEvents:
         return events
 
     def again(self) -> None:
-        """From now on all is told again from the start, deltas maybe joined otherwise."""
         self._heard, self._known = 0, max(self._heard, self._known)
         for thought in self._thoughts.values():
             thought.again()
@@ -400,7 +395,6 @@ class GrowingText:
         self._before: str | None = None
 
     def add(self, text: str) -> list[e.Event]:
-        """More of it."""
         self._said.append(text)
         if self._before is None:
             return [e.PartDelta(part=self._part, delta=text)]
@@ -413,7 +407,6 @@ class GrowingText:
         return [e.PartReplaced(part=self._part, value=now)]
 
     def again(self) -> None:
-        """From now on it is said again from the start."""
         said = "".join(self._said)
         self._before = max(said, self._before or "", key=len) or None
         self._said = []

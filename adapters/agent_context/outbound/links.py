@@ -145,7 +145,6 @@ class LineIds:
 
 
 def with_meta(params: JsonObject, more: JsonObject) -> JsonObject:
-    """Params with more in their `_meta`."""
     given = params.get(META)
     return {**params, META: {**(given if isinstance(given, dict) else {}), **more}}
 
@@ -179,7 +178,6 @@ class SessionLinks:
         self._links: dict[McpSession, SessionLink] = {}
 
     def to(self, session: McpSession) -> SessionLink:
-        """The link to the agents of a session."""
         found = self._links.get(session) or SessionLink(session, self._answered)
         if session.alive:  # else it has left already
             self._links[session] = found
@@ -222,7 +220,6 @@ class SessionLinks:
         return None if line is None or not line.claims(method, params) else line.asked(method, params)
 
     def has(self, session: McpSession, correlation: str) -> bool:
-        """Whether a run of an agent there has this id."""
         return session in self._links and correlation in self._links[session].lines
 
     def left(self, session: McpSession) -> None:
@@ -372,12 +369,10 @@ class SessionLine:
         return task.result()
 
     def end(self, why: AgentGone) -> None:
-        """Nothing more comes."""
         if not self.closed.done():
             self.closed.set_result(why)
 
     async def aclose(self) -> None:
-        """Stop listening."""
         self.end(AgentGone("the run has ended"))
         for task in list(self._asked):
             task.cancel()
@@ -550,13 +545,11 @@ async def _tell(session: ClientSession, method: str, params: JsonObject) -> None
 
 
 def capabilities_of(session: ClientSession) -> JsonObject:
-    """The capabilities that a server declared."""
     found = session.server.get("capabilities")
     return found if isinstance(found, dict) else {}
 
 
 def is_native(session: ClientSession) -> bool:
-    """Whether a server speaks this protocol."""
     return declares(capabilities_of(session), wire.AGENT)
 
 

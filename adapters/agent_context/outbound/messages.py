@@ -51,7 +51,6 @@ INLINE_BYTES: Final = 16_000_000
 
 
 async def uploads_of(context: RunContext, given: Sequence[Artifact]) -> Uploads:
-    """Files of clients as they are sent to an agent."""
     left = INLINE_BYTES
     inline: list[str] = []
     for file in given:
@@ -78,7 +77,6 @@ def task_in(context: RunContext) -> JsonObject | None:
 
 
 def message(context: RunContext, given: Recalled, target: str, uploads: Uploads) -> JsonObject:
-    """The params of an `agent/message`. What a client of the same protocol sent besides goes along as it is."""
     content = _sent(context).get("content")
     content = {key: value for key, value in content.items() if key != "payload"} if isinstance(content, dict) else {}
     content = {**content, "type": wire.REQUEST, "payload": request_of(context.agent, context.run, given, uploads)}
@@ -122,7 +120,6 @@ def _sent(context: RunContext) -> JsonObject:
 
 
 def _marks(context: RunContext) -> JsonObject:
-    """What this protocol's inbound half has marked the run with."""
     request = context.run.request
     return request.attributes if request.protocol == wire.PROTOCOL else {}
 
@@ -147,7 +144,6 @@ class AgentQuestions(called_run.ServerRequests):
     """Answers the requests that belong to one run."""
 
     async def message(self, payload: Json) -> JsonObject:
-        """The content that answers a message of type request."""
         interrupt = question(payload, self.numbered("question"))
         return answered(interrupt, await self._ask(interrupt))
 
@@ -332,7 +328,6 @@ class NativeRun:
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """The events that a notification means."""
         if self._end.done():
             self._context.lost("late_message")
             return []
@@ -391,7 +386,6 @@ class NativeRun:
         return events
 
     def _over(self, said: answers.SaidResponse | answers.SaidFailed) -> None:
-        """The first word that ends it holds."""
         if self._end.done():
             self._context.lost("late_message")
         else:
@@ -406,7 +400,6 @@ class NativeRun:
             self._line.tell(wire.ERROR, note(error, self._line.correlation, wire.SELF))
 
     async def _answer(self, payload: Json) -> None:
-        """A question that came as a notification is answered by one."""
         content = await self._asks.message(payload)
         meta = {wire.CORRELATION: self._line.correlation}
         target = {} if self._target is None else {"target": self._target}

@@ -66,7 +66,6 @@ def is_tool(agent: Agent) -> bool:
 
 
 def check(context: RunContext) -> None:
-    """Raises Invalid for an input that is no object."""
     if not isinstance(context.run.request.input, dict):
         raise Invalid("a tool's arguments are an object", path="/input")
 
@@ -147,7 +146,6 @@ class ToolRun:
         return Raw(msgspec.json.encode(document))
 
     async def _file(self, block: JsonObject, number: int) -> None:
-        """An image, a sound or a resource becomes a file of the run's; a link stays one."""
         kind = block.get("type")
         if _is_link(block):
             self._say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=block))

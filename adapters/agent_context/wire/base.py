@@ -56,7 +56,6 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\
 
 
 def seconds_of(text: str) -> float:
-    """A date-time with a time zone (RFC 3339) as seconds since the epoch. Raises ValueError."""
     if not _TIME.fullmatch(text):
         raise ValueError("not a date-time with a time zone, such as 2025-02-22T00:00:00Z")
     try:
@@ -108,7 +107,6 @@ class Params(Wire):
 
     @property
     def correlation_id(self) -> str | None:
-        """`_meta.correlationId`."""
         return self.meta.correlation_id if self.meta is not None else None
 
     @property
@@ -150,7 +148,6 @@ def checked(value: Json, model: type[M], at: str = "") -> M:
 
 
 def _told(error: ValidationError, value: Json, model: type[BaseModel], at: str) -> RpcError:
-    """The refusal for the first mistake."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = _place(first["loc"], value, missing=first["type"] == "missing")
     path = delta.join([str(step) for step in place])
@@ -158,7 +155,6 @@ def _told(error: ValidationError, value: Json, model: type[BaseModel], at: str) 
 
 
 def refused(path: str, complaint: str, expected: str, received: str) -> RpcError:
-    """The error for a payload that does not fit."""
     data = {
         "details": {"expected": expected, "received": received},
         "code": Invalid.code,

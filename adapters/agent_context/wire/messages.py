@@ -200,7 +200,6 @@ class Constraints(Wire):
 
     @property
     def deadline_at(self) -> float | None:
-        """The deadline as seconds since the epoch."""
         return None if self.deadline is None else seconds_of(self.deadline)
 
 
@@ -235,7 +234,6 @@ class Payload(Wire):
 
     @property
     def limits(self) -> Constraints:
-        """The constraints; none of them set where it has none."""
         return (self.requirements.constraints if self.requirements is not None else None) or Constraints()
 
 
@@ -265,12 +263,10 @@ class DelegatedTask(Wire):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The capabilities that are required."""
         return tuple((self.requirements.capabilities or ()) if self.requirements is not None else ())
 
     @property
     def constraints(self) -> Constraints:
-        """The constraints; none of them set where it has none."""
         return (self.requirements.constraints if self.requirements is not None else None) or Constraints()
 
 
@@ -362,7 +358,6 @@ class SamplingMessage(Wire):
 
     @property
     def blocks(self) -> list[Block]:
-        """The content as a list."""
         return self.content if isinstance(self.content, list) else [self.content]
 
 
