@@ -1,6 +1,6 @@
 """Serves clients of the Agent Context Protocol, and plain MCP clients: their server, and their directory.
 
-methods.py      the methods by name; agents that register; the standard tools
+here            the methods by name; agents that register; the standard tools; the half itself
 work.py         agent/message, agent/delegate and the tools for tasks: runs
 rendering.py    what is told of a run or a task, before its end and at it
 questions.py    a run's questions
@@ -12,30 +12,319 @@ environment.py  what all requests share: who a client is, and what was a notific
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from msgspec import Raw
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from adapters.agent_context import wire
+from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal, to_rpc
 from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.task_record import Tasks
-from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.announcing import Announcing
-from adapters.agent_context.inbound.environment import Background, ClientIdentities, Environment
-from adapters.agent_context.inbound.methods import AgentContextService
+from adapters.agent_context.directory.evaluation import REQUESTS
+from adapters.agent_context.inbound.environment import Aside, Environment, correlation_of
+from adapters.agent_context.inbound.rendering import failed, found_agents, registered, result
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
-from adapters.agent_context.inbound.work import TaskRequests
+from adapters.agent_context.inbound.work import MessageRequests, TaskRequests
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.security import Access
-from adapters.agent_context.wire import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
+from adapters.agent_context.wire import messages as params
+from adapters.agent_context.wire.base import checked, read, refused
+from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister
 from gateway.contract import Gateway, Hosted
-from gateway.core.errors import InterlinguaError
-from gateway.core.types import Run
-from gateway.mcp.runs import ClientRuns, WaitingRuns
+from gateway.core.errors import Denied, InterlinguaError, NotFound
+from gateway.core.types import JsonObject
+from gateway.core.version import version
+from gateway.mcp import versions
+from gateway.mcp.runs.paging import listed, page
 from gateway.mcp.server import Hub, McpDoor, McpServer
-from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
+from gateway.mcp.wire import ELICIT, meta_of
 from gateway.transport.pipe import Pipe
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, RpcError, internal
+
+Handler = Callable[[McpCall], Awaitable[Any]]
+
+# --- the standard tools (section 4.2), for clients that may know nothing but MCP --------------------------------------
+
+
+PLACE: Final = "/arguments"
+GUARDED: Final = (wire.AGENT_REVOKE, wire.AGENT_RESTORE)
+"""Tools that are listed only for who may use them."""
+MODELS: Final = (wire.INVALID, wire.NOT_FOUND, wire.DEADLINE)
+"""Errors that a model can mend by other arguments: results that it can read."""
+
+ToolHandler = Callable[[McpCall, params.ToolCallParams], Awaitable[JsonObject]]
+
+
+class StandardTools:
+    """One per gateway process."""
+
+    def __init__(self, env: Environment, tasks: TaskRequests) -> None:
+        self._env = env
+        self._tasks = tasks
+        self._handlers: Mapping[str, ToolHandler] = {
+            wire.AGENT_SEARCH: self._search,
+            wire.TASK_ASSIGN: tasks.assign,
+            wire.AGENT_EVALUATE: self._evaluate,
+            wire.TASK_ANSWER: tasks.answer,
+            wire.TASK_LIST: tasks.listed,
+            wire.TASK_CANCEL: tasks.cancel,
+            wire.AGENT_REVOKE: self._revoke,
+            wire.AGENT_RESTORE: self._restore,
+        }
+
+    async def listing(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, params.PageParams)
+        revokes = self._env.people.known(call).can("revoke")
+        by_name = {tool["name"]: tool for tool in params.TOOLS if revokes or tool["name"] not in GUARDED}
+        names, following = page("tools", list(by_name), asked.cursor, self._env.options.page_size)
+        return listed("tools", [by_name[name] for name in names], following)
+
+    async def call(self, call: McpCall) -> JsonObject:
+        """`tools/call`. What a model did wrong, or an agent, is a result that it can read; the rest is an error."""
+        asked = read(call.params, params.ToolCallParams)
+        handler = self._handlers.get(asked.name)
+        if handler is None:
+            known = ", ".join(self._handlers)
+            said = f"no tool {asked.name}; there are {known}"
+            raise refusal(INVALID_PARAMS, said, "not_found", known, asked.name, path="/name")
+        try:
+            return await handler(call, asked)
+        except (RpcError, NotFound) as error:
+            told, correlation = to_rpc(error), correlation_of(call.meta)
+            if told.error.code not in MODELS:
+                raise
+            self._env.refused(call.session, told)
+            return failed(told, None if correlation is None else {wire.CORRELATION: correlation})
+
+    # --- the tools that are done at once ----------------------------------------------------------------------
+
+    async def _search(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        principal = self._env.people.may(call, "read")
+        wanted = checked(asked.arguments or {}, params.AgentSearch, PLACE)
+        found = await self._env.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
+        only = call.session.agent
+        found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
+        return found_agents(found, call.client.version, native=call.client.can(wire.AGENT))
+
+    async def _evaluate(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        given = checked(asked.arguments or {}, params.AgentEvaluate, PLACE)
+        principal = self._env.people.may(call, "evaluate", given.agent_id)
+        known = given.task_id is not None and await self._tasks.had(given.task_id, principal, given.agent_id)
+        task = given.task_id if known else None  # a task that is made up is no reason for another vote
+        evaluation = await self._env.directory.evaluate(
+            given.agent_id, given.score, principal, task, given.review, session=call.session
+        )
+        said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
+        return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)
+
+    async def _revoke(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        given = checked(asked.arguments or {}, params.AgentRevoke, PLACE)
+        known = await self._env.revoke(call, given.agent_id, given.reason)
+        text = f"The access of {given.agent_id} is revoked" + ("" if known else "; there is no such agent now")
+        return result(call, text, {"agentId": given.agent_id, "status": wire.REVOKED, "known": known})
+
+    async def _restore(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+        given = checked(asked.arguments or {}, params.AgentRestore, PLACE)
+        await self._env.restore(call, given.agent_id)
+        return result(
+            call, f"The access of {given.agent_id} is restored", {"agentId": given.agent_id, "status": wire.RESTORED}
+        )
+
+
+# --- all of them by name ----------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+INSTRUCTIONS: Final = (
+    "A directory of agents of many protocols. Read agent://directory or call agentSearch to find agents, taskAssign to "
+    "have one do a task, agentEvaluate to say how well it did; agent://tasks has the tasks and their results, "
+    "agent://metrics/{agentId} what was measured of an agent, agent://status how many agents and tasks there are. A "
+    "task that waits for an answer is answered with taskAnswer; taskList lists tasks, taskCancel cancels one."
+)
+OURS: Final = "agent/"
+
+
+class AgentContextService:
+    """See `gateway.mcp.server.contract.Service`."""
+
+    def __init__(self, env: Environment, tasks: TaskRequests, resources: Resources, sampling: Sampling) -> None:
+        self._env, belongings = env, resources.belongings
+        self._resources = resources
+        messages, tools = MessageRequests(env), StandardTools(env, tasks)
+        self._handlers: Mapping[str, Handler] = {
+            wire.REGISTER: self._register,
+            wire.UNREGISTER: self._unregister,
+            wire.HEARTBEAT: self._heartbeat,
+            wire.REVOKE: self._revoke,
+            wire.RESTORE: self._restore,
+            wire.MESSAGE: messages.message,
+            wire.DELEGATE: tasks.delegate,
+            wire.RESOURCES_LIST: resources.listing,
+            wire.TEMPLATES_LIST: resources.templates,
+            wire.RESOURCES_READ: resources.read,
+            wire.SUBSCRIBE: resources.subscribe,
+            wire.UNSUBSCRIBE: resources.unsubscribe,
+            wire.PROMPTS_LIST: belongings.prompts,
+            wire.PROMPTS_GET: belongings.prompt,
+            wire.TOOLS_LIST: tools.listing,
+            wire.TOOLS_CALL: tools.call,
+            wire.SAMPLE: sampling.create,
+            wire.ERROR: self._nothing,
+            ELICIT: self._nothing,
+        }
+        self._asides: Mapping[str, Callable[[Aside], Awaitable[Any]]] = {
+            wire.MESSAGE: messages.told,
+            wire.DELEGATE: tasks.told,
+            wire.REGISTER: self._register,
+            wire.UNREGISTER: self._unregister,
+            wire.HEARTBEAT: self._heartbeat,
+        }
+        self.methods: Sequence[str] = tuple(self._handlers)
+
+    def identity(self, session: McpSession) -> ServerIdentity:
+        """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
+        runs = self._env.runs
+        if session.agent is not None and not runs.names(session):
+            raise NotFound(self._env.people.unknown(session, session.agent, session.bearer))
+        info: JsonObject = {"name": wire.SELF, "version": version()}
+        if versions.has_structured_output(session.client.version):
+            info["title"] = "Interlingua"
+        capabilities: JsonObject = {
+            wire.AGENT: {**wire.SERVED, "protocols": [wire.VERSION]},
+            "resources": {"subscribe": True, "listChanged": True},
+            "tools": {"listChanged": True},
+            "logging": {},
+        }
+        if session.agent is not None:
+            capabilities["prompts"] = {}
+        return ServerIdentity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
+
+    async def request(self, call: McpCall) -> Any:
+        """See `Service.request`. Every error carries the correlation id that the request had."""
+        env = self._env
+        env.directory.heard(call.session)
+        try:
+            env.directory.admit(call.session)
+            with env.runs.progressing(call):
+                if call.method == wire.MESSAGE and self._answers(call.session, call.params):
+                    return {}
+                asked = env.directory.links.asked(call.session, call.method, call.params)
+                if asked is not None:
+                    return await asked
+                env.did(call.session, REQUESTS)
+                return await self._handlers[call.method](call)
+        except InterlinguaError as error:
+            told = to_rpc(error, correlation_of(call.meta), call.params)
+            env.refused(call.session, told)
+            raise told from error
+
+    def error(self, call: McpCall, error: Exception) -> ErrorObject:
+        failed = error if isinstance(error, InterlinguaError) else internal()
+        return to_rpc(failed, correlation_of(call.meta), call.params).error
+
+    def notification(self, session: McpSession, method: str, params: Raw) -> None:
+        """See `Service.notification`. What cannot be done is answered by `agent/error`."""
+        env = self._env
+        env.directory.heard(session)
+        try:
+            env.directory.admit(session)
+        except Denied as error:
+            if method.startswith(OURS):
+                session.tell(wire.ERROR, note(to_rpc(error, correlation_of(meta_of(params)))))
+            return
+        if method == wire.MESSAGE and self._answers(session, params):
+            return
+        if env.directory.links.heard(session, method, params):
+            return
+        if method == wire.ERROR:
+            log.info("session %s tells an error that belongs to nothing", session.id)
+            return
+        if method in self._asides:
+            env.did(session, REQUESTS)
+            env.background.do(session, self._aside(Aside(session, method, params)), f"{method} without an answer")
+        elif method.startswith(OURS):
+            unknown = RpcError(METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False})
+            session.tell(wire.ERROR, note(unknown, correlation_of(meta_of(params))))
+
+    def joined(self, session: McpSession) -> None:
+        self._resources.joined(session)
+
+    def left(self, session: McpSession) -> None:
+        """See `Service.left`. Its agents are offline, its messages cancelled; its tasks go on."""
+        self._env.directory.links.left(session)
+        self._env.directory.left(session)
+        self._env.pending.left(session)
+        self._env.background.left(session)
+        self._resources.left(session)
+
+    # --- agents that register, tell that they are there, and leave; and access that is revoked -----------------
+
+    async def _register(self, call: McpCall) -> JsonObject:
+        record = read(call.params, Register).agent
+        env, modern = self._env, versions.modern(call.client.version)
+        if record.endpoint is None and modern:
+            expected = "an endpoint: an agent that registers without a session is called there"
+            raise refused("/agent/endpoint", "is missing", expected, "nothing")
+        principal = env.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
+        await env.runs.whole(env.directory.register(record, principal, None if modern else call.session))
+        env.people.speaks_for(call, record, principal)
+        return registered()
+
+    async def _unregister(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, Unregister)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
+        return {"status": wire.UNREGISTERED}
+
+    async def _heartbeat(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, Heartbeat)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
+        return {}
+
+    async def _revoke(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, Revoke)
+        known = await self._env.revoke(call, asked.agent_id, asked.reason)
+        return {"status": wire.REVOKED, "known": known}
+
+    async def _restore(self, call: McpCall) -> JsonObject:
+        await self._env.restore(call, read(call.params, Restore).agent_id)
+        return {"status": wire.RESTORED}
+
+    # --- notifications ----------------------------------------------------------------------------------------
+
+    def _answers(self, session: McpSession, params: Raw) -> bool:
+        """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""
+        env = self._env
+        if env.pending.answered(session, params, by_handle=True):
+            return True
+        known = correlation_of(meta_of(params))
+        if known is None or env.directory.links.has(session, known):
+            return False
+        return env.pending.answered(session, params, by_handle=False)
+
+    async def _aside(self, aside: Aside) -> None:
+        """Serve a notification: what goes wrong is told by `agent/error`."""
+        try:
+            await self._asides[aside.method](aside)
+        except InterlinguaError as error:
+            self._env.tell(aside, error)
+        except Exception:
+            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
+            raise
+
+    async def _nothing(self, call: McpCall) -> Any:
+        """Refuse a method that is valid only for a run that its sender works on."""
+        said = f"{call.method} belongs to nothing that is under way"
+        raise refusal(wire.NOT_FOUND, said, "not_found", WAITED_FOR, correlation_of(call.meta))
 
 
 class AgentContextInbound:
@@ -43,25 +332,9 @@ class AgentContextInbound:
 
     def __init__(self, options: AgentContextServe, gateway: Gateway, coordinator: Coordinator | None = None) -> None:
         """`coordinator`: who asks for the directory made here."""
-        self._access = Access(options.access)
-        self.directory = Directory(options, gateway)
-        people = ClientIdentities(self._access, self.directory)
-        self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
+        self.env = Environment(options, gateway)
+        self.directory = self.env.directory
         self.coordinator = coordinator or Coordinator(options, gateway, lambda: self.directory)
-        self.background = Background()
-
-        def may_answer(call: McpCall, run: Run) -> bool:
-            return self.env.may_answer(call, run)
-
-        self.env = Environment(
-            options=options,
-            gateway=gateway,
-            runs=self.runs,
-            people=people,
-            directory=self.directory,
-            background=self.background,
-            waiting=WaitingRuns(self.runs, may=may_answer, over=CONFLICT),
-        )
         tasks = Tasks(gateway, self.coordinator.name)
 
         def sessions() -> Collection[McpSession]:
@@ -74,20 +347,20 @@ class AgentContextInbound:
             self.resources,
             Sampling(self.env, sessions),
         )
-        door = McpDoor(gateway, PROTOCOL, people.name)
-        self.server = McpServer(Hub(self.service, options, {VERSION: MCP_VERSION}, door=door))
-        path = options.path or PATH
+        door = McpDoor(gateway, wire.PROTOCOL, self.env.people.name)
+        self.server = McpServer(Hub(self.service, options, {wire.VERSION: wire.MCP_VERSION}, door=door))
+        path = options.path or wire.PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]
         self.directory.on_change(self._changed)
 
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        known = self._access.shown(headers)
+        known = self.env.access.shown(headers)
         return None if known is None else lambda agent: known.can("read", agent)
 
     def known(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-        known = self._access.shown(headers)
+        known = self.env.access.shown(headers)
         return None if known is None else known.name
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -102,12 +375,12 @@ class AgentContextInbound:
     # --- Informed, Leaving ------------------------------------------------------------------------------------
 
     def agents_changed(self) -> None:
-        self._changed((DIRECTORY,))
+        self._changed((wire.DIRECTORY,))
 
     def quiet(self) -> None:
-        self.runs.go_quiet()
+        self.env.runs.go_quiet()
         self.server.quiet()
-        self.background.stop()
+        self.env.background.stop()
         self.resources.close()
 
     # --- Hosting ----------------------------------------------------------------------------------------------
@@ -130,10 +403,8 @@ class AgentContextInbound:
 
     async def settled(self) -> None:
         """Until what is done in the background is done; for tests."""
-        await self.background.settled()
-        await self.runs.settled()
-
-    # --- inside -----------------------------------------------------------------------------------------------
+        await self.env.background.settled()
+        await self.env.runs.settled()
 
     def _changed(self, uris: Iterable[str]) -> None:
         """Agents came, went, or are not as they were."""

@@ -218,21 +218,21 @@ class Served(msgspec.Struct, frozen=True):
     correlation: str
 
 
-class Environment(msgspec.Struct, frozen=True):
-    """One per gateway process; passed to everything that handles requests."""
+class Environment:
+    """One per gateway process; passed to everything that handles requests. `served`: by run."""
 
-    options: AgentContextServe
-    gateway: Gateway
-    runs: ClientRuns
-    people: ClientIdentities
-    directory: Directory
-    background: Background
-    waiting: WaitingRuns
-    pending: AcknowledgedQuestions = msgspec.field(default_factory=AcknowledgedQuestions)
-    served: dict[str, Served] = {}
-    """By run."""
-    limited: set[str] = set()
-    """Open runs that are held to limits."""
+    def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
+        self.options = options
+        self.gateway = gateway
+        self.access = Access(options.access)
+        self.directory = Directory(options, gateway)
+        self.people = ClientIdentities(self.access, self.directory)
+        self.runs = ClientRuns(wire.PROTOCOL, gateway, who=self.people.identity)
+        self.waiting = WaitingRuns(self.runs, may=self._may_answer, over=wire.CONFLICT)
+        self.background = Background()
+        self.pending = AcknowledgedQuestions()
+        self.served: dict[str, Served] = {}
+        self._limited: set[str] = set()  # open runs that are held to limits
 
     async def agent(self, call: McpCall, name: str, path: str) -> Agent:
         """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.
@@ -301,11 +301,11 @@ class Environment(msgspec.Struct, frozen=True):
 
     def limit(self, run_id: str, limits: Constraints) -> None:
         """Hold a message's run to its deadline and its tokens, until it ends: also while nobody follows it."""
-        if run_id not in self.limited and (limits.deadline is not None or limits.max_tokens is not None):
-            self.limited.add(run_id)
+        if run_id not in self._limited and (limits.deadline is not None or limits.max_tokens is not None):
+            self._limited.add(run_id)
             self.background.do(None, self._limit(run_id, limits), f"limits of run {run_id}")
 
-    def may_answer(self, call: McpCall, run: Run) -> bool:
+    def _may_answer(self, call: McpCall, run: Run) -> bool:
         """See `WaitingRuns`: nobody answers questions that were somebody else's. Raises Expired for a message whose
         deadline has passed; its run is cancelled.
         """
@@ -341,7 +341,7 @@ class Environment(msgspec.Struct, frozen=True):
         except (NotFound, Unavailable) as gone:  # it was deleted, or the gateway stops
             log.debug("run %s is not held to its limits: %s", run_id, gone)
         finally:
-            self.limited.discard(run_id)
+            self._limited.discard(run_id)
 
     async def _cancel(self, run_id: str, why: str) -> None:
         await self.gateway.runs.cancel(run_id, reason=why)
