@@ -261,7 +261,6 @@ def test_nothing_is_called_just_by_the_three_letters(sources: list[Source]) -> N
 
 TURNS_OF_THE_LOOP = {
     "adapters/agent_context/directory/__init__.py": "others are served while a long list is gone through",
-    "adapters/agent_context/directory/listing.py": "the same",
     "adapters/agent_context/directory/replication.py": "the same",
     "gateway/agents/roster.py": "the same",
     "gateway/cli/file_changes.py": "a library's watch begins in the first turn of its task",

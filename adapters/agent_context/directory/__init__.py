@@ -1,11 +1,10 @@
 """The directory: which agents there are, where they are, how good they are, what they have done.
 
-here            Directory: what the other rooms ask for; registering, beating, leaving
+here            Directory: registering, beating, leaving; all agents, and those that match a search
 members.py      who registered, as this process sees it, and the link to each; access that is revoked
 registered.py   one registered agent, its record, its connection, and whether it is there
 replication.py  what all replicas tell each other
 evaluation.py   how good an agent is: what others say of it, what the gateway measured, and what is unusual
-listing.py      all agents of all protocols, and those that match a search
 announcing.py   the gateway's agents at other directories
 """
 
@@ -14,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -22,11 +21,11 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context import wire
-from adapters.agent_context.codec.agents import agent_of
+from adapters.agent_context.codec.agents import agent_of, native, record_of
 from adapters.agent_context.codec.ranking import Candidate, Needs, why_not
 from adapters.agent_context.directory import evaluation as evaluations
 from adapters.agent_context.directory.evaluation import ConductMonitor, Metrics
-from adapters.agent_context.directory.listing import Listed, Listing, item, ordered
+from adapters.agent_context.directory.evaluation import shown as rated
 from adapters.agent_context.directory.members import Members, Revoking
 from adapters.agent_context.directory.registered import (
     AGENT,
@@ -37,6 +36,7 @@ from adapters.agent_context.directory.registered import (
     RegisteredAgent,
     Revocation,
     deeper,
+    digest,
     plain,
     shown,
     time_of,
@@ -45,12 +45,43 @@ from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.links import SessionLinks
 from adapters.agent_context.security import ClientPrincipal
+from adapters.agent_context.wire import ACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.access import ANONYMOUS
-from gateway.contract import Gateway, Hosted
+from gateway.contract import LIST_SECONDS, Gateway, Hosted
 from gateway.core.errors import AgentBroken, Conflict, Denied, Invalid, NotFound, TooLarge, Unavailable
-from gateway.core.types import JsonObject
+from gateway.core.types import Agent, JsonObject
 from gateway.mcp.server.contract import McpSession
 from gateway.transport.guard import Guard
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One agent. `member` is given for one that registered."""
+
+    name: str
+    agent: Agent
+    status: str
+    member: RegisteredAgent | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name as the directory shows it."""
+        return str((native(self.agent) or {}).get("name", self.name))
+
+    @property
+    def owner(self) -> str:
+        """Digest of its owner, by which votes on it are known; "" for one of the route table."""
+        return digest(self.member.owner) if self.member is not None else ""
+
+
+def item(name: str, one: Candidate) -> JsonObject:
+    """An agent as appendix B has it in a search result; what is not known is left out."""
+    found: JsonObject = {"id": one.id, "name": name}
+    if one.rated is not None:
+        found["qualityScore"] = one.rated
+    if one.standing.cost is not None:
+        found["costPerToken"] = one.standing.cost
+    return found
+
 
 MOST_AGENTS: Final = 50_000
 STATUS_LENGTH: Final = 100
@@ -58,8 +89,6 @@ PIECE: Final = 100
 """Agents that are looked at between two turns of others."""
 _THERE: Final = frozenset({wire.ACTIVE, wire.BUSY})
 _UNMEASURED: Final[Mapping[str, int]] = MappingProxyType({})
-_HTTP: Final = {"ws": "http", "wss": "https"}
-
 Told = Callable[[frozenset[str]], None]
 
 
@@ -81,13 +110,13 @@ class Directory:
         self.links = SessionLinks(self.heard)
         self._gateway = gateway
         self._now = now
-        self._told: list[Told] = []
+        self._told: Told = lambda uris: None
         self._coordinator, self._tasks_of = options.coordinator, options.tasks_of
         self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
         self._members = Members(options, gateway, self.links, self._liveness, now)
         self.revoking = Revoking(self._members, self._changed)
         self._shared = Replication(self._members, self._changed, self.revoking.stop)
-        self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
+        self._hidden = () if options.coordinator else options.brings
         self._reserved = {wire.SELF, options.tasks_of}
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
         self._metrics = Metrics(gateway, monotonic)
@@ -119,8 +148,8 @@ class Directory:
         await self._members.settled()
 
     def on_change(self, told: Told) -> None:
-        """Register a callback for the URIs of changed resources (`agent://directory`, `agent://metrics/...`)."""
-        self._told.append(told)
+        """The callback for the URIs of changed resources (`agent://directory`, `agent://metrics/...`)."""
+        self._told = told
 
     @property
     def coordinated_at(self) -> str | None:
@@ -265,9 +294,10 @@ class Directory:
 
     # --- who is there ------------------------------------------------------------------------------------------------
 
-    def ids(self) -> Sequence[str]:
+    def ids(self) -> list[str]:
         """All agents that `entries` has, in its order."""
-        return self._listing.names()
+        names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
+        return [*names, *(member.id for member in self._barred(names))]
 
     async def entries(self) -> list[JsonObject]:
         """The directory: every agent of every protocol that clients of this one may call, and those that are revoked.
@@ -275,10 +305,10 @@ class Directory:
         As they registered, or as the gateway describes them, with `status` (active, busy, inactive, offline, revoked)
         and the `evaluation` that others gave them. No `auth`, and of an endpoint no credentials.
         """
-        return [self._listing.entry(one) async for piece in self._listing.each() for one in piece]
+        return [self._entry(one) async for piece in self._each() for one in piece]
 
     async def entry(self, agent: str) -> JsonObject:
-        return self._listing.entry(await self._listing.one(agent))
+        return self._entry(await self._one(agent))
 
     async def search(
         self,
@@ -286,7 +316,8 @@ class Directory:
         min_score: float | None = None,
         max_cost: float | None = None,
     ) -> list[JsonObject]:
-        """agentSearch: `{id, name, qualityScore?, costPerToken?}` of the agents that match, the best first.
+        """agentSearch: `{id, name, qualityScore?, costPerToken?}` of the agents that match, the best first; of the same
+        score the cheapest, then by id. What is not known comes after what is.
 
         All capabilities must be among its tools, models and specializations, in whatever case. Only agents that are
         active or busy. An unknown score matches no `min_score`, an unknown cost no `max_cost`.
@@ -294,11 +325,12 @@ class Directory:
         needs = Needs(capabilities or (), min_score, max_cost)
         found = [
             item(one.title, candidate)
-            async for piece in self._listing.each()
+            async for piece in self._each()
             for one in piece
             if one.status in _THERE and why_not(candidate := self._candidate(one), needs) is None
         ]
-        return ordered(found)
+        most = float("inf")
+        return sorted(found, key=lambda one: (-one.get("qualityScore", -1.0), one.get("costPerToken", most), one["id"]))
 
     async def candidates(self) -> list[Candidate]:
         """All agents as they are weighed against each other for a task, in the order of `entries`.
@@ -306,11 +338,11 @@ class Directory:
         Without the one that stands for the coordination itself.
         """
         loads, speeds = await asyncio.gather(self._metrics.loads(), self._metrics.speeds())
-        every = (one async for piece in self._listing.each() for one in piece if one.name != self._coordinator)
+        every = (one async for piece in self._each() for one in piece if one.name != self._coordinator)
         return [self._candidate(one, loads, speeds) async for one in every]
 
     async def candidate(self, agent: str) -> Candidate:
-        return self._candidate(await self._listing.one(agent))
+        return self._candidate(await self._one(agent))
 
     # --- how good they are -------------------------------------------------------------------------------------------
 
@@ -331,7 +363,7 @@ class Directory:
         characters. From the third vote on, votes replace what the agent says of itself. Raises NotFound, and Denied
         for its own.
         """
-        one = await self._listing.one(agent)
+        one = await self._one(agent)
         agent = one.name
         connection = self._members.connections.get(session) if session is not None else None
         own = connection.agents if connection is not None else set()
@@ -343,7 +375,7 @@ class Directory:
         vote = evaluations.vote(name, task, score, self._now(), review)
         await self._shared.vote(agent, one.owner, vote)
         self._changed((agent,))
-        evaluation: JsonObject = self._listing.entry(one).get("evaluation", {})
+        evaluation: JsonObject = self._entry(one).get("evaluation", {})
         return evaluation
 
     async def metrics(self, agent: str) -> JsonObject:
@@ -351,13 +383,13 @@ class Directory:
 
         Numbers and times only: nothing that anybody said, no reviews, no names but the agent's. Raises NotFound.
         """
-        one = await self._listing.one(agent)
+        one = await self._one(agent)
         measured = await self._metrics.of(one.name)
         out: JsonObject = {
             "agentId": one.name, "status": one.status, **measured, "conduct": self.conduct.of(one.name)
         }  # fmt: skip
         if one.member is not None:
-            out["lastActive"] = max(out.get("lastActive", ""), self._listing.last_active(one.member))
+            out["lastActive"] = max(out.get("lastActive", ""), self._last_active(one.member))
         votes = self._shared.of(one.name, one.owner)
         if votes.number:
             out["evaluation"] = {"qualityScore": votes.mean, "evaluationCount": votes.number}
@@ -367,7 +399,7 @@ class Directory:
         """`agent://status`, less what is not the directory's: agents that are `shown` by status, tasks by status, and
         the revocations of those for whom `barred` holds.
         """
-        statuses = Counter([one.status async for piece in self._listing.each() for one in piece if shown(one.name)])
+        statuses = Counter([one.status async for piece in self._each() for one in piece if shown(one.name)])
         counts = {each: statuses[each] for each in (wire.ACTIVE, wire.BUSY, wire.INACTIVE, wire.OFFLINE, wire.REVOKED)}
         revoked = [_told(agent, how) for agent, how in sorted(self._members.revoked.items()) if barred(agent)]
         tasks = (await self._metrics.of(self._tasks_of))["runs"]
@@ -388,7 +420,7 @@ class Directory:
                 continue
             now = liveness.now()
             if now - member.heard > members.options.forget:
-                await self._forget(member)
+                await self._forget(AGENT + member.id, member)
                 changed.append(member.id)
                 continue
             if member.heard > member.saved and now - member.saved >= liveness.heartbeat:
@@ -402,8 +434,7 @@ class Directory:
         if member.tell(self._members.status(member)):
             self._changed((member.id,))
 
-    async def _forget(self, member: RegisteredAgent) -> None:
-        name = AGENT + member.id
+    async def _forget(self, name: str, member: RegisteredAgent) -> None:
         async with self._members.lock(name):
             if self._members.by_id.get(member.id) is member:
                 await self._members.erase(name)
@@ -450,13 +481,71 @@ class Directory:
             raise Invalid(f"/agent: {error}", path="/agent") from error
         endpoint = record.get("endpoint")
         if isinstance(endpoint, dict):
-            await self._guard.check(_as_http(str(endpoint.get("url"))))
+            url = str(endpoint.get("url"))
+            await self._guard.check("http" + url.removeprefix("ws") if url.startswith("ws") else url)
             try:
                 self._members.to_endpoint(endpoint)
             except ValueError as error:
-                raise Invalid(
-                    "/agent/endpoint: its transport does not go with its URL", path="/agent/endpoint"
-                ) from error
+                said = "/agent/endpoint: its transport does not go with its URL"
+                raise Invalid(said, path="/agent/endpoint") from error
+
+    async def _each(self) -> AsyncIterator[list[Listed]]:
+        """All agents in pieces: first those that clients may call, then those that are revoked."""
+        names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
+        for start in range(0, len(names), PIECE):
+            yield await self._piece(names[start : start + PIECE])
+            await asyncio.sleep(0)
+        yield [Listed(member.id, member.agent, REVOKED, member) for member in self._barred(names)]
+
+    async def _one(self, name: str) -> Listed:
+        if name not in self._hidden:
+            if (found := self._registered(name) or await self._stranger(name)) is not None:
+                return found
+            member = self._members.by_id.get(name)
+            if member is not None and name in self._members.revoked:
+                return Listed(name, member.agent, REVOKED, member)
+        raise NotFound(f"no agent {name}")
+
+    def _entry(self, one: Listed) -> JsonObject:
+        joined = one.member.joined if one.member is not None else None
+        base = record_of(one.agent) if joined is None else shown(joined.record, joined.seen)
+        out = {**base, "status": one.status}
+        claim = base.get("evaluation")
+        if (evaluation := rated(claim, self._shared.of(one.name, one.owner))) is not None:
+            out["evaluation"] = evaluation
+        return out
+
+    def _last_active(self, member: RegisteredAgent) -> str:
+        return time_of(self._members.now() - max(0.0, self._members.liveness.now() - member.heard))
+
+    def _barred(self, names: Collection[str]) -> list[RegisteredAgent]:
+        by_id, revoked = self._members.by_id, self._members.revoked
+        return [by_id[name] for name in sorted(revoked.keys() - set(names)) if name in by_id]
+
+    async def _piece(self, names: list[str]) -> list[Listed]:
+        registered = [self._registered(name) for name in names]
+        strangers = [name for name, one in zip(names, registered, strict=True) if one is None]
+        described = iter(await asyncio.gather(*map(self._stranger, strangers)))
+        found = (one or next(described) for one in registered)
+        return [one for one in found if one is not None]
+
+    def _registered(self, name: str) -> Listed | None:
+        """A name of the route table is that one's, whoever has registered under it before."""
+        member = self._members.by_id.get(name)
+        if member is None or self._gateway.agents.routed(name) or name in self._members.revoked:
+            return None
+        return Listed(name, member.agent, self._liveness.status(member), member)
+
+    async def _stranger(self, name: str) -> Listed | None:
+        try:
+            agent = await self._gateway.agents.get(name, PROTOCOL, within=LIST_SECONDS)
+        except NotFound:  # it has gone meanwhile
+            return None
+        if agent.name != name:  # by the UUID that it has elsewhere: rights are for ids
+            return None
+        if agent.name in self._members.revoked:
+            return Listed(agent.name, agent, REVOKED)
+        return Listed(agent.name, agent, ACTIVE if self._gateway.agents.reachable(agent.name, PROTOCOL) else OFFLINE)
 
     def _candidate(
         self, one: Listed, loads: Mapping[str, int] = _UNMEASURED, speeds: Mapping[str, float] = _UNMEASURED
@@ -467,7 +556,6 @@ class Directory:
         votes = self._shared.of(one.name, one.owner)
         claim = None if one.agent.standing.quality is None else {"qualityScore": one.agent.standing.quality}
         why = self._members.refusal(one.name) if registered or one.name in self._members.revoked else None
-        status = one.status
         return Candidate(
             id=one.name,
             labels=one.agent.labels,
@@ -475,14 +563,12 @@ class Directory:
             load=loads.get(one.name, 0),
             quality=evaluations.measured(claim, votes) if votes.number else None,
             speed=measured,
-            status=status,
+            status=one.status,
             why_not=str(why) if why is not None else None,
         )
 
     def _changed(self, agents: Iterable[str]) -> None:
-        uris = frozenset((wire.DIRECTORY, *(wire.METRICS_PREFIX + agent for agent in agents)))
-        for told in self._told:
-            told(uris)
+        self._told(frozenset((wire.DIRECTORY, *(wire.METRICS_PREFIX + agent for agent in agents))))
 
 
 def _told(agent: str, how: Revocation) -> JsonObject:
@@ -492,8 +578,3 @@ def _told(agent: str, how: Revocation) -> JsonObject:
     if how.until is not None:
         told["until"] = time_of(how.until)
     return told
-
-
-def _as_http(url: str) -> str:
-    scheme, colon, rest = url.partition(":")
-    return _HTTP.get(scheme.lower(), scheme) + colon + rest
