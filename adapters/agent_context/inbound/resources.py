@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -53,8 +53,7 @@ class Belongings:
     async def prompts(self, call: McpCall) -> JsonObject:
         asked = read(call.params, PageParams)
         self._env.people.known(call)
-        found, following = await self.more(call, "prompts", asked.cursor or THEIRS)
-        return listed("prompts", found, following)
+        return listed("prompts", *await self.more(call, "prompts", asked.cursor or THEIRS))
 
     async def prompt(self, call: McpCall) -> JsonObject:
         asked = read(call.params, PromptParams)
@@ -62,13 +61,7 @@ class Belongings:
             said, expected = f"/name: no prompt {asked.name} here", "a prompt, at the door of its agent"
             raise refusal(wire.INVALID, said, "not_found", expected, asked.name, path="/name")
         params = {"name": asked.name, **({} if asked.arguments is None else {"arguments": asked.arguments})}
-        return await self._relay(call, call.session.agent, params)
-
-    async def resource(self, call: McpCall, uri: str) -> JsonObject | None:
-        """`resources/read` of one of the server's; None for one that it is not asked for."""
-        if call.session.agent is None or uri.startswith(OURS):
-            return None
-        return await self._relay(call, call.session.agent, {"uri": uri})
+        return await self.relay(call, call.session.agent, params)
 
     async def more(self, call: McpCall, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
         """A page of what the server lists under `key`, and the cursor of the next. Nothing from one that has no such
@@ -78,7 +71,7 @@ class Belongings:
             return [], None
         theirs = cursor.removeprefix(THEIRS)
         try:
-            result = await self._relay(call, call.session.agent, {"cursor": theirs} if theirs else {})
+            result = await self.relay(call, call.session.agent, {"cursor": theirs} if theirs else {})
         except InterlinguaError as error:
             if theirs:
                 raise
@@ -90,7 +83,7 @@ class Belongings:
         following = result.get("nextCursor")
         return found, THEIRS + following if isinstance(following, str) and following else None
 
-    async def _relay(self, call: McpCall, agent: str, params: JsonObject) -> JsonObject:
+    async def relay(self, call: McpCall, agent: str, params: JsonObject) -> JsonObject:
         """Ask the server the same. Raises the server's own error, Denied, Unsupported."""
         env = self._env
         env.people.may(call, "message", agent)
@@ -156,9 +149,8 @@ class Resources:
     async def read(self, call: McpCall) -> JsonObject:
         """`resources/read`."""
         uri = read(call.params, params.ResourceParams).uri
-        found = await self.belongings.resource(call, uri)
-        if found is not None:
-            return found
+        if call.session.agent is not None and not uri.startswith(OURS):
+            return await self.belongings.relay(call, call.session.agent, {"uri": uri})
         principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         text = delta.encode(body).decode()
@@ -266,7 +258,7 @@ class Resources:
     # --- bodies -----------------------------------------------------------------------------------------------
 
     def _agents(self, session: McpSession, principal: ClientPrincipal) -> list[str]:
-        names: Sequence[str] = self._env.directory.ids()
+        names = self._env.directory.ids()
         return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
 
     async def _body(self, uri: str, session: McpSession | None, principal: ClientPrincipal | None) -> Any:

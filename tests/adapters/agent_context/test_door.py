@@ -66,7 +66,7 @@ async def test_a_half_that_cannot_be_opened_yet_is_opened_by_the_next_look(
 async def test_a_half_that_is_made_while_the_gateway_stops_serves_nobody(tmp_path: Path) -> None:
     engine, door = await opened(tmp_path / "s.db")
     door.quiet()
-    assert door.half.runs.quiet
+    assert door.half.env.runs.quiet
     await engine.close()
 
 
