@@ -175,13 +175,26 @@ def test_a_plain_schema_is_judged_quickly() -> None:
     assert not found([])
 
 
-@pytest.mark.parametrize("more", [{"multipleOf": 1}, {"$ref": "#/x"}, {"const": "hi"}, {"pattern": "x"}, False])
+@pytest.mark.parametrize("more", [{"multipleOf": 1}, {"$ref": "#/x"}, {"const": "hi"}, False])
 def test_a_schema_with_any_other_keyword_is_left_to_the_full_validator(more: Any) -> None:
     assert more is False or quick({**MESSAGE, **more}) is None
     for schema, value in ({"properties": {"message": more}}, {"message": "hi"}), ({"items": more}, ["hi"]):
         certainly = quick(schema)
         assert certainly is not None
         assert not certainly(value)
+
+
+@pytest.mark.parametrize("value", ["a", "a\n", "ab", "", 5])
+def test_a_pattern_is_judged_quickly_and_its_end_is_the_value_s(value: Any) -> None:
+    schema = {"pattern": "^[a-c]$"}
+    certainly = quick(schema)
+    assert certainly is not None
+    assert certainly(value) is SchemaJudge(schema).fits(value) is (value in ("a", 5))
+
+
+def test_what_is_no_pattern_is_left_to_the_full_validator() -> None:
+    certainly = quick({"pattern": "("})
+    assert certainly is not None and not certainly("a")
 
 
 def test_what_has_nothing_where_a_schema_says_much_is_judged_quickly() -> None:

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
-from adapters.agent_context.wire.messages import AgentAuth
 from gateway.access import ANONYMOUS, TokenOwners, bearer, roles_of
 from gateway.access.patterns import fits
 from gateway.core.errors import Denied
@@ -65,25 +64,22 @@ class Access:
         self._holders = TokenOwners(clients, options.jwt if options is not None else None)
         self._keys: dict[str, Any] = {}
 
-    def principal(
-        self, bearer: str | None, auth: AgentAuth | None = None, record: JsonObject | None = None
-    ) -> ClientPrincipal:
-        """The principal that sent `Authorization: Bearer ...`, or registers an agent.
+    def principal(self, bearer: str | None, record: JsonObject | None = None) -> ClientPrincipal:
+        """The principal that sent `Authorization: Bearer ...`, or registers an agent (`record`, as it was sent).
 
-        `auth` and `record` are given with a registration only: the agent's `auth`, and the whole agent as it was sent.
         Every credential that is given must hold, and all must be the same client's; a client with a public key has to
         sign, and a signature that nobody can check is none. Without any it is `anonymous`. Raises Denied.
         """
         if self._options is None:
             return ANYBODY
-        token = auth.token.get_secret_value() if auth is not None and auth.token is not None else None
-        shown = [self._bearer(each) for each in (bearer, token) if each is not None]
+        auth = (record or {}).get("auth") or {}
+        shown = [self._bearer(each) for each in (bearer, auth.get("token")) if each is not None]
         if len({each.name for each in shown}) > 1:
             raise Denied("the token of the connection and that of the agent are different clients'")
         known = shown[0] if shown else None
         if record is not None:
             name = known.name if known is not None else None
-            signer = self._signer(name, record, auth.signature if auth is not None else None)
+            signer = self._signer(name, record, auth.get("signature"))
             if signer is not None and signer != name:
                 known = _listed(self._holders.clients[signer])
         return known or ClientPrincipal(ANONYMOUS, frozenset(self._options.anonymous))

@@ -80,9 +80,11 @@ LIMITS: Final[Mapping[str, tuple[Set[type], Callable[[Any, Any], bool]]]] = {
 }
 """By keyword, the types of the values that it is about, and what holds for them beside the keyword's number."""
 QUICK: Final = frozenset(
-    {"type", "properties", "required", "items", "additionalProperties", "enum", "anyOf", *LIMITS},
+    {"type", "properties", "required", "items", "additionalProperties", "enum", "anyOf", "pattern", *LIMITS},
 )
 """Keywords that values are judged by quickly."""
+PATTERN_SECONDS: Final = 0.05
+"""What a value may take for one pattern."""
 
 
 class Inapplicable(Exception):
@@ -195,6 +197,7 @@ def _quick(schema: Any) -> Fits | None:
         None if enum is None else _of_words(frozenset(one for one in enum if type(one) is str)),
         None if ways is None else _any_of([_quick(way) or _unsure for way in ways]),
         _limited(limits) if limits else None,
+        _matching(schema["pattern"]) if "pattern" in schema else None,
         _with_items(_quick(schema.get("items", True)) or _unsure),
     ]
     return _all_of([judge for judge in judges if judge is not None])
@@ -236,6 +239,25 @@ def _limited(limits: Sequence[tuple[Set[type], Callable[[Any, Any], bool], float
     def judge(value: Json) -> bool:
         kind = type(value)
         return all(kind not in kinds or holds(value, number) for kinds, holds, number in limits)
+
+    return judge
+
+
+def _matching(pattern: Any) -> Fits:
+    import regex
+
+    try:
+        found = regex.compile(pattern).search
+    except (regex.error, TypeError):
+        return _unsure
+
+    def judge(value: Json) -> bool:
+        if type(value) is not str:
+            return True
+        try:  # in ECMA 262 `$` is not before a last line break, which is looked at closer
+            return not value.endswith("\n") and found(value, timeout=PATTERN_SECONDS) is not None
+        except TimeoutError:
+            return False
 
     return judge
 

@@ -67,6 +67,8 @@ def _bounded(keyword: Keyword) -> Keyword:
 
 def _found(pattern: str, text: str) -> bool:
     """ECMA 262's patterns are nearer to those of `regex` than to the standard library's, which has no time limit."""
+    if pattern.endswith("$") and not pattern.endswith("\\$"):
+        pattern = f"{pattern[:-1]}\\Z"  # there `$` is the very end, here also before a last line break
     return regex.search(pattern, text, timeout=PATTERN_SECONDS) is not None
 
 

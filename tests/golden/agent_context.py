@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel
 
 from adapters.agent_context import wire as c
 from adapters.agent_context.codec import agents, content, errors
@@ -43,50 +42,46 @@ def _message(chunks: Iterable[bytes], method: str) -> Request | Notification:
     return message
 
 
-def _plain(model: BaseModel) -> Any:
-    return model.model_dump(by_alias=True, exclude_unset=True)
-
-
 def _registered(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/register`: the agent of the core, and what is told of it in the directory."""
-    record = read(_message(chunks, c.REGISTER).params, messages.Register).agent
-    agent = agents.agent_of(record.public())
-    assert agents.record_of(agent) == record.public() == agent.extra["agent_context"]
-    assert record.auth is not None and record.auth.token is not None
-    auth = [record.auth.token.get_secret_value(), record.auth.signature]
+    record = messages.agent_record(read(_message(chunks, c.REGISTER).params, "Register")["agent"])
+    agent = agents.agent_of(record)
+    auth = [record["auth"]["token"], record["auth"]["signature"]]
+    public = {key: value for key, value in record.items() if key != "auth"}
+    assert agents.record_of(agent) == public == agent.extra["agent_context"]
     agent = msgspec.structs.replace(agent, extra={}, interrupts=())
     return {"agent": msgspec.json.decode(msgspec.json.encode(agent)), "auth": auth}
 
 
 def _sent(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/message`, to an agent that takes text."""
-    asked = read(_message(chunks, c.MESSAGE).params, messages.MessageParams)
-    said = messages.payload_of(asked.content.payload)
-    assert said.context is not None and said.requirements is not None and said.requirements.constraints is not None
+    asked = read(_message(chunks, c.MESSAGE).params, "Message")
+    kind, payload = asked["content"]["type"], asked["content"]["payload"]
+    said = messages.told_in(payload)
     return {
-        "source": asked.source,
-        "target": asked.target,
-        "type": asked.content.type,
-        "input": content.task_of(ANYBODY, asked.content.payload).input,
-        "session": said.context.session_id,
-        "capabilities": said.requirements.capabilities,
-        "deadline": said.requirements.constraints.deadline_at,
-        "priority": said.requirements.constraints.priority,
-        "correlation": asked.correlation_id,
+        "source": asked["source"],
+        "target": asked["target"],
+        "type": kind,
+        "input": content.task_of(ANYBODY, payload).input,
+        "session": said.session,
+        "capabilities": list(said.needs.capabilities),
+        "deadline": said.needs.limits.deadline_at,
+        "priority": said.needs.limits.priority,
+        "correlation": messages.correlation_in(asked),
     }
 
 
 def _delegated(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/delegate`, to an agent that takes text: it is told the payload as JSON."""
-    task = read(_message(chunks, c.DELEGATE).params, messages.Delegate).task
+    task = messages.task_in(read(_message(chunks, c.DELEGATE).params, "Delegate")["task"])
     begun = content.task_of(ANYBODY, task.payload)
     return {
         "id": task.id,
         "type": task.type,
-        "capabilities": list(task.needed),
-        "deadline": task.constraints.deadline_at,
-        "maxTokens": task.constraints.max_tokens,
-        "priority": task.constraints.priority,
+        "capabilities": list(task.needs.capabilities),
+        "deadline": task.needs.limits.deadline_at,
+        "maxTokens": task.needs.limits.max_tokens,
+        "priority": task.needs.limits.priority,
         "payload": task.payload,
         "input": begun.input,
         "lost": list(begun.losses),
@@ -97,7 +92,7 @@ def _beat(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/heartbeat`, a notification."""
     message = _message(chunks, c.HEARTBEAT)
     assert isinstance(message, Notification)
-    return _plain(read(message.params, messages.Heartbeat))
+    return read(message.params, "Heartbeat")
 
 
 def _failed(chunks: Iterable[bytes], given: Any) -> Any:
@@ -113,21 +108,19 @@ def _failed(chunks: Iterable[bytes], given: Any) -> Any:
     }
 
 
-def _plainly(method: str, model: type[BaseModel]) -> Callable[[Iterable[bytes], Any], Any]:
+def _plainly(method: str, name: str) -> Callable[[Iterable[bytes], Any], Any]:
     def reader(chunks: Iterable[bytes], given: Any) -> Any:
-        return _plain(read(_message(chunks, method).params, model))
+        return read(_message(chunks, method).params, name)
 
     return reader
 
 
 def _called(chunks: Iterable[bytes], given: Any) -> Any:
     """`tools/call` of agentSearch."""
-    asked = read(_message(chunks, c.TOOLS_CALL).params, messages.ToolCallParams)
-    arguments = checked(asked.arguments, messages.AgentSearch, "/arguments")
-    return {
-        "name": asked.name,
-        "arguments": {name: getattr(arguments, name) for name in messages.AgentSearch.model_fields},
-    }
+    asked = read(_message(chunks, c.TOOLS_CALL).params, "CallTool")
+    given = checked(asked["arguments"], "AgentSearch", "/arguments")
+    names = {"capabilities": "capabilities", "minScore": "min_score", "maxCost": "max_cost"}
+    return {"name": asked["name"], "arguments": {names[key]: value for key, value in given.items()}}
 
 
 # --- writes ----------------------------------------------------------------------------------------------------------
@@ -164,8 +157,8 @@ READ = {
     "delegate": _delegated,
     "heartbeat": _beat,
     "error": _failed,
-    "resource": _plainly(c.RESOURCES_READ, messages.ResourceParams),
-    "sample": _plainly(c.SAMPLE, messages.CreateMessage),
+    "resource": _plainly(c.RESOURCES_READ, "Resource"),
+    "sample": _plainly(c.SAMPLE, "CreateMessage"),
     "call": _called,
 }
 WRITE = {

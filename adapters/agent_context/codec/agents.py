@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec.structs import replace
-from pydantic import ValidationError
 
 from adapters.agent_context.wire import PROTOCOL, VERSION
-from adapters.agent_context.wire.messages import AgentRecord
+from adapters.agent_context.wire.messages import agent_record
 from gateway.core import delta, files, projection
 from gateway.core.errors import AgentBroken
 from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject, Standing
+from gateway.wire.jsonrpc import RpcError
 
 KINDS: Final = ("tools", "models", "specializations")
 """Kinds of labels; all three are capabilities that a task may require."""
@@ -44,16 +44,12 @@ def native(agent: Agent) -> JsonObject | None:
 def agent_of(record: JsonObject) -> Agent:
     """The agent that a record describes: one that registers, or an entry of another's directory.
 
-    It is kept in `extra["agent_context"]` less `auth`. Raises AgentBroken for what is no record (one that was read as
-    `wire.messages.AgentRecord` always is).
+    It is kept in `extra["agent_context"]` less `auth`. Raises AgentBroken for what is no record.
     """
-    record = delta.sound(record)
     try:
-        AgentRecord.model_validate(record)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = delta.join([str(step) for step in first["loc"]])
-        raise AgentBroken(f"no agent: {place or 'it'}: {first['msg']}") from None
+        record = agent_record(delta.sound(record))
+    except RpcError as error:
+        raise AgentBroken(f"no agent: {error}") from None
     said = {key: value for key, value in record.items() if key != "auth"}
     taken, given = said.get("inputSchema"), said.get("outputSchema")
     input_schema = projection.MESSAGE_SCHEMA if taken is None else taken

@@ -160,16 +160,18 @@ class Coordinator:
         """Nothing is open but runs."""
 
     async def _see_to(self, context: RunContext, kept: "KeptTask", *, again: bool) -> None:
+        from msgspec.structs import replace
+
         from adapters.agent_context.codec import files
-        from adapters.agent_context.coordination.task_record import task_in
+        from adapters.agent_context.coordination.task_record import task_by
         from adapters.agent_context.coordination.task_work import TaskWork
         from adapters.agent_context.outbound.messages import uploads_of
 
-        task = task_in(context.run)
+        task = task_by(context.run)
         uploads = await context.uploads()
         if uploads:
             payload = files.with_parts(task.payload, await uploads_of(context, uploads))
-            task = task.model_copy(update={"payload": payload})
+            task = replace(task, payload=payload, document={**task.document, "payload": payload})
         failed = self._directory().conduct.failed
         work = TaskWork(self._gateway, self._chooser, self._options, context, task=task, kept=kept, failed=failed)
         context.emit(await work.go(again=again))

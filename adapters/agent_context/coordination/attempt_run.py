@@ -82,7 +82,7 @@ async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, atte
         creation=whole.creation if whole.protocol == PROTOCOL else {},
         attributes={
             **{key: value for key, value in whole.attributes.items() if key != TARGET},
-            TASK: task.model_dump(by_alias=True, exclude_unset=True),
+            TASK: task.document,
             ATTEMPT: attempt.number,
             HOPS: hops,
         },

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from adapters.agent_context.codec.errors import failure_error
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import ASSIGNMENT, PROTOCOL
-from adapters.agent_context.wire.base import checked
-from adapters.agent_context.wire.messages import DelegatedTask
+from adapters.agent_context.wire.messages import DelegatedTask, task_in
 from gateway.contract import Gateway
 from gateway.core import delta
 from gateway.core.errors import Conflict, Invalid, NotFound, Unavailable
@@ -147,10 +146,10 @@ def document_of(run: Run) -> Json:
     return {"id": run.id, "type": "message", "payload": payload, "requirements": needs}
 
 
-def task_in(run: Run) -> DelegatedTask:
+def task_by(run: Run) -> DelegatedTask:
     """The task that a run of the coordinator is to do: its input's, or made of the text there. Raises Invalid."""
     try:
-        return checked(document_of(run), DelegatedTask, "/task")
+        return task_in(document_of(run))
     except RpcError as error:
         raise Invalid(str(error), path="/input/task") from None
 
@@ -219,7 +218,7 @@ STATUSES: Final = {
 
 def document(task: DelegatedTask) -> JsonObject:
     """The task as it was delegated, less its status: that is the gateway's to say."""
-    return task.model_dump(by_alias=True, exclude_unset=True, exclude={"status"})
+    return {key: value for key, value in task.document.items() if key != "status"}
 
 
 # --- its run, seen as a task ------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class TaskWork:
 
     async def go(self, *, again: bool) -> e.Event:
         """See to the task, until its deadline. `again`: after a restart."""
-        deadline = self._task.constraints.deadline_at
+        deadline = self._task.needs.limits.deadline_at
         left = None if deadline is None else deadline - time.time()
         try:
             async with asyncio.timeout(left) as limit:
@@ -124,7 +124,7 @@ class TaskWork:
         if (settled := self._record.failure) is not None:  # it was just being written down
             return e.RunFailed(failure=settled)
         done = "before it was done" if self._record.attempts else "before an agent had it"
-        message = f"the deadline {self._task.constraints.deadline} has passed {done}"
+        message = f"the deadline {self._task.needs.limits.deadline} has passed {done}"
         failure = Failure(code=Expired.code, message=message)
         await self._stop(failure, PASSED, PASSED)
         return e.RunFailed(failure=failure, timeout=True)
@@ -266,7 +266,7 @@ class TaskWork:
     async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
         before = e.UsageReported(input_tokens=self._record.input_tokens, output_tokens=self._record.output_tokens)
         speech = AttemptSpeech(self._context, self._gateway, agent, attempt.number, before)
-        limit = self._task.constraints.max_tokens
+        limit = self._task.needs.limits.max_tokens
         follower = AttemptFollower(self._gateway, self._context, attempt, speech, ask=self._ask, limit=limit)
         try:
             return await follower.go(resumed=self._resumed)
@@ -298,8 +298,8 @@ class TaskWork:
             raise self._given_up()
         loop = asyncio.get_running_loop()
         patience = self._options.patience
-        until = None if self._task.constraints.deadline is not None else loop.time() + patience
-        priority = self._task.constraints.priority or 0
+        until = None if self._task.needs.limits.deadline is not None else loop.time() + patience
+        priority = self._task.needs.limits.priority
         with self._chooser.queue.enter(priority, self._context.run.created_at, self._id) as place:
             while True:
                 ranking = await self._rank()
@@ -337,9 +337,9 @@ class TaskWork:
             excluded[source] = "delegates the task itself"
         allowed = request.attributes.get(record.ALLOWED)
         return Needs(
-            capabilities=self._task.needed,
-            min_score=self._task.constraints.min_score,
-            max_cost=self._task.constraints.max_cost,
+            capabilities=self._task.needs.capabilities,
+            min_score=self._task.needs.limits.min_score,
+            max_cost=self._task.needs.limits.max_cost,
             only=only or (target if isinstance(target, str) else None),
             excluded=excluded,
             allowed=allowed if isinstance(allowed, list) else ("*",),

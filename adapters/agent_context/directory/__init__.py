@@ -164,8 +164,8 @@ class Directory:
 
     # --- agents that come, beat and leave ----------------------------------------------------------------------------
 
-    async def register(self, record: object, principal: ClientPrincipal, session: McpSession | None = None) -> None:
-        """An agent (a `wire.messages.AgentRecord`, or the same as JSON) is there, reached over the session or, where it
+    async def register(self, record: JsonObject, principal: ClientPrincipal, session: McpSession | None = None) -> None:
+        """An agent, as it registers, is there, reached over the session or, where it
         names one, at its endpoint. When this returns, clients of all protocols can call it.
 
         The same session again: its record is another. The same principal, once the connection that had the id has gone

@@ -86,10 +86,9 @@ def stored(data: Mapping[str, Any], kind: type[T]) -> T | None:
     return None
 
 
-def plain(record: Any) -> JsonObject:
+def plain(record: JsonObject) -> JsonObject:
     """The record that is stored of an agent as it registered: all but `auth`."""
-    public = record.public() if hasattr(record, "public") else dict(record)
-    return {key: value for key, value in delta.sound(public).items() if key != "auth" and value is not None}
+    return {key: value for key, value in delta.sound(record).items() if key != "auth" and value is not None}
 
 
 def deeper(value: Any, levels: int) -> bool:

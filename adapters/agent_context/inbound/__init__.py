@@ -30,11 +30,10 @@ from adapters.agent_context.inbound.environment import Aside, Environment, corre
 from adapters.agent_context.inbound.rendering import failed, found_agents, registered, result
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
-from adapters.agent_context.inbound.work import MessageRequests, TaskRequests
+from adapters.agent_context.inbound.work import ARGUMENTS, MessageRequests, TaskRequests
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire import messages as params
 from adapters.agent_context.wire.base import checked, read, refused
-from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister
+from adapters.agent_context.wire.messages import TOOLS, agent_record
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import JsonObject
@@ -45,7 +44,6 @@ from gateway.mcp.server import Hub, McpDoor, McpServer
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import ELICIT, meta_of
 from gateway.transport.pipe import Pipe
-from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, RpcError, internal
 
 Handler = Callable[[McpCall], Awaitable[Any]]
@@ -53,13 +51,13 @@ Handler = Callable[[McpCall], Awaitable[Any]]
 # --- the standard tools (section 4.2), for clients that may know nothing but MCP --------------------------------------
 
 
-PLACE: Final = "/arguments"
 GUARDED: Final = (wire.AGENT_REVOKE, wire.AGENT_RESTORE)
 """Tools that are listed only for who may use them."""
 MODELS: Final = (wire.INVALID, wire.NOT_FOUND, wire.DEADLINE)
 """Errors that a model can mend by other arguments: results that it can read."""
 
-ToolHandler = Callable[[McpCall, params.ToolCallParams], Awaitable[JsonObject]]
+ToolHandler = Callable[[McpCall, JsonObject, JsonObject], Awaitable[JsonObject]]
+"""The call, its params, and the arguments in them."""
 
 
 class StandardTools:
@@ -68,34 +66,36 @@ class StandardTools:
     def __init__(self, env: Environment, tasks: TaskRequests) -> None:
         self._env = env
         self._tasks = tasks
-        self._handlers: Mapping[str, ToolHandler] = {
-            wire.AGENT_SEARCH: self._search,
-            wire.TASK_ASSIGN: tasks.assign,
-            wire.AGENT_EVALUATE: self._evaluate,
-            wire.TASK_ANSWER: tasks.answer,
-            wire.TASK_LIST: tasks.listed,
-            wire.TASK_CANCEL: tasks.cancel,
-            wire.AGENT_REVOKE: self._revoke,
-            wire.AGENT_RESTORE: self._restore,
+        self._handlers: Mapping[str, tuple[str, ToolHandler]] = {
+            wire.AGENT_SEARCH: ("AgentSearch", self._search),
+            wire.TASK_ASSIGN: ("TaskAssign", tasks.assign),
+            wire.AGENT_EVALUATE: ("AgentEvaluate", self._evaluate),
+            wire.TASK_ANSWER: ("TaskAnswer", tasks.answer),
+            wire.TASK_LIST: ("TaskList", tasks.listed),
+            wire.TASK_CANCEL: ("TaskCancel", tasks.cancel),
+            wire.AGENT_REVOKE: ("AgentRevoke", self._revoke),
+            wire.AGENT_RESTORE: ("AgentRestore", self._restore),
         }
+        """With the definition of its arguments."""
 
     async def listing(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, params.PageParams)
+        cursor = read(call.params, "Page").get("cursor")
         revokes = self._env.people.known(call).can("revoke")
-        by_name = {tool["name"]: tool for tool in params.TOOLS if revokes or tool["name"] not in GUARDED}
-        names, following = page("tools", list(by_name), asked.cursor, self._env.options.page_size)
+        by_name = {tool["name"]: tool for tool in TOOLS if revokes or tool["name"] not in GUARDED}
+        names, following = page("tools", list(by_name), cursor, self._env.options.page_size)
         return listed("tools", [by_name[name] for name in names], following)
 
     async def call(self, call: McpCall) -> JsonObject:
         """`tools/call`. What a model did wrong, or an agent, is a result that it can read; the rest is an error."""
-        asked = read(call.params, params.ToolCallParams)
-        handler = self._handlers.get(asked.name)
-        if handler is None:
+        asked = read(call.params, "CallTool")
+        known_as = self._handlers.get(asked["name"])
+        if known_as is None:
             known = ", ".join(self._handlers)
-            said = f"no tool {asked.name}; there are {known}"
-            raise refusal(INVALID_PARAMS, said, "not_found", known, asked.name, path="/name")
+            said = f"no tool {asked['name']}; there are {known}"
+            raise refusal(INVALID_PARAMS, said, "not_found", known, asked["name"], path="/name")
         try:
-            return await handler(call, asked)
+            definition, handler = known_as
+            return await handler(call, asked, checked(asked.get("arguments") or {}, definition, ARGUMENTS))
         except (RpcError, NotFound) as error:
             told, correlation = to_rpc(error), correlation_of(call.meta)
             if told.error.code not in MODELS:
@@ -105,37 +105,34 @@ class StandardTools:
 
     # --- the tools that are done at once ----------------------------------------------------------------------
 
-    async def _search(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+    async def _search(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         principal = self._env.people.may(call, "read")
-        wanted = checked(asked.arguments or {}, params.AgentSearch, PLACE)
-        found = await self._env.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
+        wanted = (given.get(key) for key in ("capabilities", "minScore", "maxCost"))
+        found = await self._env.directory.search(*wanted)
         only = call.session.agent
         found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
         return found_agents(found, call.client.version, native=call.client.can(wire.AGENT))
 
-    async def _evaluate(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
-        given = checked(asked.arguments or {}, params.AgentEvaluate, PLACE)
-        principal = self._env.people.may(call, "evaluate", given.agent_id)
-        known = given.task_id is not None and await self._tasks.had(given.task_id, principal, given.agent_id)
-        task = given.task_id if known else None  # a task that is made up is no reason for another vote
+    async def _evaluate(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
+        agent, score, task = given["agentId"], given["score"], given.get("taskId")
+        principal = self._env.people.may(call, "evaluate", agent)
+        if task is not None and not await self._tasks.had(task, principal, agent):
+            task = None  # one that is made up is no reason for another vote
         evaluation = await self._env.directory.evaluate(
-            given.agent_id, given.score, principal, task, given.review, session=call.session
+            agent, score, principal, task, given.get("review"), session=call.session
         )
-        said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
-        return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)
+        return result(call, f"Recorded {score:g} for {agent}", {"agentId": agent, "evaluation": evaluation})
 
-    async def _revoke(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
-        given = checked(asked.arguments or {}, params.AgentRevoke, PLACE)
-        known = await self._env.revoke(call, given.agent_id, given.reason)
-        text = f"The access of {given.agent_id} is revoked" + ("" if known else "; there is no such agent now")
-        return result(call, text, {"agentId": given.agent_id, "status": wire.REVOKED, "known": known})
+    async def _revoke(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
+        agent = given["agentId"]
+        known = await self._env.revoke(call, agent, given.get("reason"))
+        text = f"The access of {agent} is revoked" + ("" if known else "; there is no such agent now")
+        return result(call, text, {"agentId": agent, "status": wire.REVOKED, "known": known})
 
-    async def _restore(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
-        given = checked(asked.arguments or {}, params.AgentRestore, PLACE)
-        await self._env.restore(call, given.agent_id)
-        return result(
-            call, f"The access of {given.agent_id} is restored", {"agentId": given.agent_id, "status": wire.RESTORED}
-        )
+    async def _restore(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
+        agent = given["agentId"]
+        await self._env.restore(call, agent)
+        return result(call, f"The access of {agent} is restored", {"agentId": agent, "status": wire.RESTORED})
 
 
 # --- all of them by name ----------------------------------------------------------------------------------------------
@@ -268,35 +265,36 @@ class AgentContextService:
     # --- agents that register, tell that they are there, and leave; and access that is revoked -----------------
 
     async def _register(self, call: McpCall) -> JsonObject:
-        record = read(call.params, Register).agent
+        record = agent_record(read(call.params, "Register")["agent"], "/agent")
         env, modern = self._env, versions.modern(call.client.version)
-        if record.endpoint is None and modern:
+        if record.get("endpoint") is None and modern:
             expected = "an endpoint: an agent that registers without a session is called there"
             raise refused("/agent/endpoint", "is missing", expected, "nothing")
-        principal = env.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
+        principal = env.people.registers(call, record)
         await env.runs.whole(env.directory.register(record, principal, None if modern else call.session))
         env.people.speaks_for(call, record, principal)
         return registered()
 
     async def _unregister(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, Unregister)
-        principal = self._env.people.may(call, "register", asked.agent_id)
-        await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
+        agent = read(call.params, "Unregister")["agentId"]
+        principal = self._env.people.may(call, "register", agent)
+        await self._env.runs.whole(self._env.directory.unregister(agent, principal, call.session))
         return {"status": wire.UNREGISTERED}
 
     async def _heartbeat(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, Heartbeat)
-        principal = self._env.people.may(call, "register", asked.agent_id)
-        await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
+        asked = read(call.params, "Heartbeat")
+        principal = self._env.people.may(call, "register", asked["agentId"])
+        status = asked.get("status", wire.ACTIVE)
+        await self._env.directory.heartbeat(asked["agentId"], status, principal, call.session)
         return {}
 
     async def _revoke(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, Revoke)
-        known = await self._env.revoke(call, asked.agent_id, asked.reason)
+        asked = read(call.params, "Revoke")
+        known = await self._env.revoke(call, asked["agentId"], asked.get("reason"))
         return {"status": wire.REVOKED, "known": known}
 
     async def _restore(self, call: McpCall) -> JsonObject:
-        await self._env.restore(call, read(call.params, Restore).agent_id)
+        await self._env.restore(call, read(call.params, "Restore")["agentId"])
         return {"status": wire.RESTORED}
 
     # --- notifications ----------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
-from pydantic import SecretStr
 
 from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import Expired, note, refusal, to_rpc
@@ -26,7 +25,7 @@ from adapters.agent_context.inbound.questions import AcknowledgedQuestions, Agen
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import AgentRecord, Constraints, MessageParams, Payload, payload_of
+from adapters.agent_context.wire.messages import Constraints, MessageNeeds, told_in
 from gateway.access import ANONYMOUS
 from gateway.contract import Batch, Gateway
 from gateway.core import events as e
@@ -108,13 +107,13 @@ class ClientIdentities:
     def __init__(self, access: Access, directory: Directory) -> None:
         self._access = access
         self._directory = directory
-        self._proven: WeakKeyDictionary[McpSession, tuple[ClientPrincipal, SecretStr | None]] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[McpSession, tuple[ClientPrincipal, str | None]] = WeakKeyDictionary()
 
     def principal(self, session: McpSession, bearer: str | None) -> ClientPrincipal:
         """The principal of a request: its token's bearer, else the one that registered an agent here. Raises Denied."""
         if bearer is None and (proven := self._proven.get(session)) is not None:
             principal, token = proven
-            return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
+            return principal if token is None else self._access.principal(token)  # it may expire
         return self._access.principal(bearer)
 
     def name(self, session: McpSession) -> str | None:
@@ -143,13 +142,13 @@ class ClientIdentities:
             return None if found.name == ANONYMOUS else Identity(id=found.name, roles=found.roles)
         return None
 
-    def registers(self, call: McpCall, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
+    def registers(self, call: McpCall, record: JsonObject) -> ClientPrincipal:
         """The principal that registers an agent: its bearer, or the one that the record's `auth` proves. Raises Denied.
 
-        `sent` is the agent as it was sent, which is what was signed.
+        `record` is the agent as it was sent, which is what was signed.
         """
-        principal = self._access.principal(call.bearer, record.auth, sent)
-        principal.check("register", record.id)
+        principal = self._access.principal(call.bearer, record)
+        principal.check("register", record["id"])
         return principal
 
     def unknown(self, session: McpSession, name: str, bearer: str | None) -> str:
@@ -167,13 +166,13 @@ class ClientIdentities:
 
     # --- agents that are clients ------------------------------------------------------------------------------
 
-    def speaks_for(self, call: McpCall, record: AgentRecord, principal: ClientPrincipal) -> None:
+    def speaks_for(self, call: McpCall, record: JsonObject, principal: ClientPrincipal) -> None:
         """An agent has registered on this session, by that right.
 
         Who proved it by the agent's own `auth` is known here from now on; a bearer is asked for with each request.
         """
         if call.bearer is None:
-            self._proven[call.session] = principal, record.auth.token if record.auth is not None else None
+            self._proven[call.session] = principal, (record.get("auth") or {}).get("token")
 
     def source(self, call: McpCall, principal: ClientPrincipal, given: str | None) -> str | None:
         """The agent that a message is from; None for a client that is not an agent.
@@ -262,7 +261,7 @@ class Environment:
         source = None if aside.method not in (wire.MESSAGE, wire.DELEGATE) else wire.SELF
         if aside.method == wire.MESSAGE:
             with contextlib.suppress(RpcError):
-                source = read(aside.params, MessageParams).target
+                source = read(aside.params, "Message")["target"]
         aside.notify(wire.ERROR, note(told, source=source))
 
     async def revoke(self, call: McpCall, agent_id: str, reason: str | None) -> bool:
@@ -311,7 +310,7 @@ class Environment:
         """
         if run.request.principal != self.people.principal(call.session, call.bearer).name:
             return False
-        deadline = told_of(run).limits.deadline_at
+        deadline = told_of(run).needs.limits.deadline_at
         if deadline is None or _until(deadline) or (run.status.ended and run.cancel_reason != PASSED):
             return True
         self.background.do(None, self._cancel(run.id, PASSED), f"deadline of run {run.id}")
@@ -352,8 +351,8 @@ def correlation_of(meta: JsonObject) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def told_of(run: Run) -> Payload:
-    return payload_of(run.request.attributes.get(TOLD, {}))
+def told_of(run: Run) -> MessageNeeds:
+    return told_in(run.request.attributes.get(TOLD, {}))
 
 
 def _until(deadline: float) -> float:
@@ -369,11 +368,11 @@ def fresh() -> str:
     return str(uuid.uuid4())
 
 
-def ahead(deadline: float | None, path: str, said: str | None) -> None:
-    """Raises RpcError for a deadline (epoch seconds) that is past; `said` as it came, at `path`."""
-    if deadline is not None and deadline <= time.time():
+def ahead(limits: Constraints, path: str) -> None:
+    """Raises RpcError for a deadline, at `path`, that is past."""
+    if limits.deadline_at is not None and limits.deadline_at <= time.time():
         expected = "a deadline that is not past"
-        raise refusal(wire.DEADLINE, f"{path}: {PASSED}", "deadline", expected, said, path=path)
+        raise refusal(wire.DEADLINE, f"{path}: {PASSED}", "deadline", expected, limits.deadline, path=path)
 
 
 def metadata_of(meta: JsonObject) -> JsonObject:

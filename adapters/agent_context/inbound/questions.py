@@ -15,8 +15,7 @@ from msgspec import Raw
 from adapters.agent_context.codec import nlip
 from adapters.agent_context.codec.content import PAYLOAD, spoken
 from adapters.agent_context.wire import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
-from adapters.agent_context.wire.base import Params, read
-from adapters.agent_context.wire.messages import MessageParams
+from adapters.agent_context.wire.base import read
 from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
@@ -108,13 +107,12 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
 
 
 async def again(
-    waiting: WaitingRuns, call: McpCall, agent: Agent, asked: Params, *, payload: Json, path: str
+    waiting: WaitingRuns, call: McpCall, agent: Agent, asked: JsonObject, *, payload: Json, path: str
 ) -> Run | None:
     """The run whose question a call answers with its payload (at `path`), by a handle, or as a modern client does; None
     for a call that asks for something new.
     """
-    extra = asked.model_extra or {}
-    run = await returned(waiting, call, agent, extra.get("requestState"), extra.get("inputResponses"))
+    run = await returned(waiting, call, agent, asked)
     handle = None if run is not None else questions.resumed(call.meta)
     if handle is None:
         return run
@@ -123,8 +121,9 @@ async def again(
     return await waiting.answer(call, handle, agent, given)
 
 
-async def returned(waiting: WaitingRuns, call: McpCall, agent: Agent, state: Any, responses: Any) -> Run | None:
-    """The run that a modern client comes back to with its `state`; None for any other call."""
+async def returned(waiting: WaitingRuns, call: McpCall, agent: Agent, asked: JsonObject) -> Run | None:
+    """The run that a modern client comes back to with its `requestState`; None for any other call."""
+    state, responses = asked.get("requestState"), asked.get("inputResponses")
     if not isinstance(state, str) or not versions.modern(call.client.version):
         return None
     return await waiting.again(call, agent, state, responses if isinstance(responses, dict) else None)
@@ -151,14 +150,15 @@ class AcknowledgedQuestions:
         if not any(each is session for each, _ in self._waiting):
             return False
         try:
-            message = read(params, MessageParams)
+            message = read(params, "Message")
         except RpcError:
             return False
-        key = message.beside.get(keys.RESUME if by_handle else CORRELATION)
+        key = (message.get(META) or {}).get(keys.RESUME if by_handle else CORRELATION)
         future = self._waiting.get((session, str(key)))
-        if message.content.type != RESPONSE or future is None or future.done():
+        if message["content"]["type"] != RESPONSE or future is None or future.done():
             return False
-        future.set_result(Raw(delta.encode({"content": {"type": RESPONSE, "payload": message.content.payload}})))
+        payload = message["content"]["payload"]
+        future.set_result(Raw(delta.encode({"content": {"type": RESPONSE, "payload": payload}})))
         return True
 
     def left(self, session: McpSession) -> None:

@@ -22,9 +22,7 @@ from adapters.agent_context.codec.errors import refusal
 from adapters.agent_context.coordination.task_record import Tasks
 from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import messages as params
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import PageParams, PromptParams
 from gateway.core import delta
 from gateway.core.errors import InterlinguaError, Limited, NotFound
 from gateway.core.types import JsonObject
@@ -51,16 +49,16 @@ class Belongings:
         self._env = env
 
     async def prompts(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, PageParams)
+        asked = read(call.params, "Page")
         self._env.people.known(call)
-        return listed("prompts", *await self.more(call, "prompts", asked.cursor or THEIRS))
+        return listed("prompts", *await self.more(call, "prompts", asked.get("cursor") or THEIRS))
 
     async def prompt(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, PromptParams)
+        asked = read(call.params, "GetPrompt")
         if call.session.agent is None:
-            said, expected = f"/name: no prompt {asked.name} here", "a prompt, at the door of its agent"
-            raise refusal(wire.INVALID, said, "not_found", expected, asked.name, path="/name")
-        params = {"name": asked.name, **({} if asked.arguments is None else {"arguments": asked.arguments})}
+            said, expected = f"/name: no prompt {asked['name']} here", "a prompt, at the door of its agent"
+            raise refusal(wire.INVALID, said, "not_found", expected, asked["name"], path="/name")
+        params = {key: asked[key] for key in ("name", "arguments") if asked.get(key) is not None}
         return await self.relay(call, call.session.agent, params)
 
     async def more(self, call: McpCall, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
@@ -125,22 +123,22 @@ class Resources:
     # --- requests ---------------------------------------------------------------------------------------------
 
     async def listing(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, params.PageParams)
+        cursor: str | None = read(call.params, "Page").get("cursor")
         principal = self._env.people.may(call, "read")
-        if (asked.cursor or "").startswith(THEIRS):
-            return listed("resources", *await self.belongings.more(call, "resources", str(asked.cursor)))
+        if cursor is not None and cursor.startswith(THEIRS):
+            return listed("resources", *await self.belongings.more(call, "resources", cursor))
         names = [*_DESCRIBED, *(wire.METRICS_PREFIX + name for name in self._agents(call.session, principal))]
-        found, following = page("resources", names, asked.cursor, self._env.options.page_size)
+        found, following = page("resources", names, cursor, self._env.options.page_size)
         theirs: list[JsonObject] = []
         if following is None:
             theirs, following = await self.belongings.more(call, "resources", THEIRS)
         return listed("resources", [*(_listed(uri) for uri in found), *theirs], following)
 
     async def templates(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, params.PageParams)
+        cursor: str | None = read(call.params, "Page").get("cursor")
         self._env.people.may(call, "read")
-        theirs, following = await self.belongings.more(call, "resourceTemplates", asked.cursor or THEIRS)
-        if asked.cursor is not None:
+        theirs, following = await self.belongings.more(call, "resourceTemplates", cursor or THEIRS)
+        if cursor is not None:
             return listed("resourceTemplates", theirs, following)
         told = "What the gateway has measured of an agent, and how it was evaluated"
         metrics = {"uriTemplate": wire.METRICS, "name": "metrics", "description": told, "mimeType": wire.JSON_TYPE}
@@ -148,7 +146,7 @@ class Resources:
 
     async def read(self, call: McpCall) -> JsonObject:
         """`resources/read`."""
-        uri = read(call.params, params.ResourceParams).uri
+        uri = read(call.params, "Resource")["uri"]
         if call.session.agent is not None and not uri.startswith(OURS):
             return await self.belongings.relay(call, call.session.agent, {"uri": uri})
         principal = self._env.people.may(call, "read", _agent_in(uri))
@@ -162,7 +160,7 @@ class Resources:
         if versions.modern(call.client.version):
             why = f"{call.method} needs a session: nothing can be told to a client of a single request"
             raise RpcError(METHOD_NOT_FOUND, why, {"code": "unsupported", "retryable": False})
-        uri = read(call.params, params.ResourceParams).uri
+        uri = read(call.params, "Resource")["uri"]
         principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         wanted = self._wanted.setdefault(call.session, {})
@@ -174,7 +172,7 @@ class Resources:
 
     async def unsubscribe(self, call: McpCall) -> JsonObject:
         """`resources/unsubscribe`. No error if it was not subscribed to."""
-        uri = read(call.params, params.ResourceParams).uri
+        uri = read(call.params, "Resource")["uri"]
         self._wanted.get(call.session, {}).pop(uri, None)
         return {}
 

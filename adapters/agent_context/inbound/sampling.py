@@ -18,7 +18,6 @@ from adapters.agent_context.inbound.environment import Environment, correlation_
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import INVALID, PROTOCOL, SAMPLE
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import CreateMessage, MessageCreated, ModelPreferences
 from gateway.core import delta as deltas
 from gateway.core import files, projection
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid
@@ -35,7 +34,6 @@ PATIENCE: Final = 300.0
 """Seconds that a client may take: a person may look at what is asked."""
 TRIED: Final = 3
 """Routes, before the last one's error is the answer."""
-MIDDLE: Final = ModelPreferences(cost_priority=0.5, speed_priority=0.5, intelligence_priority=0.5)
 _STOPPED: Final = {StopReason.MAX_TOKENS: "maxTokens"}
 
 
@@ -47,7 +45,7 @@ class Sampling:
         self._sessions = sessions
 
     async def create(self, call: McpCall) -> Raw | JsonObject:
-        asked = read(call.params, CreateMessage)
+        asked = read(call.params, "CreateMessage")
         principal = self._env.people.may(call, "sample")
         for other in self._offers(call):
             try:
@@ -59,7 +57,7 @@ class Sampling:
                     raise _theirs(error) from error
                 continue
             try:
-                read(sample, MessageCreated)
+                read(sample, "MessageCreated")
             except RpcError as error:
                 log.warning("a client answered %s with what is none: %s", SAMPLE, error)
                 continue
@@ -86,7 +84,7 @@ class Sampling:
 
     # --- routes -----------------------------------------------------------------------------------------------
 
-    async def _by_route(self, call: McpCall, asked: CreateMessage, principal: ClientPrincipal) -> JsonObject:
+    async def _by_route(self, call: McpCall, asked: JsonObject, principal: ClientPrincipal) -> JsonObject:
         runs = self._env.runs
         agents = [agent for agent in await runs.agents(runs.names(call.session)) if agent.model is not None]
         agents = [agent for agent in agents if principal.can("sample", agent.name)]
@@ -99,7 +97,7 @@ class Sampling:
                 raise unread(*attached[0])
             agents = takers
         error: RpcError | None = None
-        for agent in ranked(agents, asked.model_preferences or MIDDLE)[:TRIED]:
+        for agent in ranked(agents, asked.get("modelPreferences") or {})[:TRIED]:
             try:
                 run = await self._run(
                     call, agent, text, [file for _, file in attached], asked=asked, principal=principal
@@ -120,12 +118,12 @@ class Sampling:
         text: str,
         attached: Sequence[Attachment],
         *,
-        asked: CreateMessage,
+        asked: JsonObject,
         principal: ClientPrincipal,
     ) -> Run:
         """A run to its end; one that asks something is given up: nobody is there who could answer."""
         env = self._env
-        wishes = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"messages", "meta", "system_prompt"})
+        wishes = {key: value for key, value in asked.items() if key not in ("messages", META, "systemPrompt")}
         begun = content.PayloadRun(prompt=text)
         if not attached:
             begun = content.task_of(agent, {"messages": [{"text": text}]})
@@ -150,9 +148,9 @@ class Sampling:
         return done
 
 
-def ranked(agents: Collection[Agent], wishes: ModelPreferences) -> list[Agent]:
+def ranked(agents: Collection[Agent], wishes: JsonObject) -> list[Agent]:
     """The best model first: by the first hint that a name fits, then by what counts most (0.5 where it is not said)."""
-    hints = [hint.name.casefold() for hint in wishes.hints or () if hint.name]
+    hints = [hint["name"].casefold() for hint in wishes.get("hints") or () if hint.get("name")]
 
     def place(agent: Agent) -> tuple[int, float]:
         names = [agent.name, *agent.labels.get("models", ())]
@@ -162,31 +160,29 @@ def ranked(agents: Collection[Agent], wishes: ModelPreferences) -> list[Agent]:
     return sorted(agents, key=place)
 
 
-def _worth(traits: ModelTraits, wishes: ModelPreferences) -> float:
-    cost, speed, wit = (
-        0.5 if each is None else each
-        for each in (wishes.cost_priority, wishes.speed_priority, wishes.intelligence_priority)
-    )
+def _worth(traits: ModelTraits, wishes: JsonObject) -> float:
+    said = (wishes.get(f"{what}Priority") for what in ("cost", "speed", "intelligence"))
+    cost, speed, wit = (0.5 if each is None else each for each in said)
     return cost * (1 - traits.cost) + speed * traits.speed + wit * traits.intelligence
 
 
-def transcript(asked: CreateMessage) -> tuple[str, list[tuple[str, Attachment]]]:
+def transcript(asked: JsonObject) -> tuple[str, list[tuple[str, Attachment]]]:
     """The conversation as one text, and the files in it with their paths. Raises RpcError for what is neither."""
     turns: list[tuple[str, str]] = []
     attached: list[tuple[str, Attachment]] = []
-    for at, message in enumerate(asked.messages):
-        for block in message.blocks:
-            path = f"/messages/{at}/content"
-            if block.type == "text" and block.text is not None:
-                turns.append((message.role.title(), block.text))
-                continue
-            said = block.model_dump(by_alias=True, exclude_unset=True)
-            if not files.is_file(said):
-                raise unread(path, block.type)
-            attached.append((path, files.file_in(said, block.type, path=path)))
-    if asked.system_prompt is None and len(turns) <= 1:
+    for at, message in enumerate(asked["messages"]):
+        path, blocks = f"/messages/{at}/content", message["content"]
+        for block in blocks if isinstance(blocks, list) else [blocks]:
+            if block["type"] == "text" and block.get("text") is not None:
+                turns.append((message["role"].title(), block["text"]))
+            elif files.is_file(block):
+                attached.append((path, files.file_in(block, block["type"], path=path)))
+            else:
+                raise unread(path, block["type"])
+    prompt = asked.get("systemPrompt")
+    if prompt is None and len(turns) <= 1:
         return (turns[0][1] if turns else ""), attached
-    system = [] if asked.system_prompt is None else [("System", asked.system_prompt)]
+    system = [] if prompt is None else [("System", prompt)]
     return "\n\n".join(f"{who}: {text}" for who, text in (*system, *turns)), attached
 
 

@@ -39,12 +39,18 @@ from adapters.agent_context.inbound.questions import again, answer_in, returned
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications, TaskRendering, TaskToolRendering
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import messages as params
-from adapters.agent_context.wire.base import checked, read
-from adapters.agent_context.wire.messages import Delegate, DelegatedTask, MessageParams, Payload, payload_of
+from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import (
+    DelegatedTask,
+    MessageNeeds,
+    correlation_in,
+    task_in,
+    task_of_tool,
+    told_in,
+)
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
-from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunRequest, Thread
+from gateway.core.types import Agent, Answer, Json, JsonObject, Outcome, Run, RunQuery, RunRequest, Thread
 from gateway.mcp.runs import elsewhere, keys
 from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import META
@@ -65,8 +71,8 @@ SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 class Letter(msgspec.Struct, frozen=True):
     """A message of type request that may be delivered. `told`: what its payload says of itself."""
 
-    asked: MessageParams
-    told: Payload
+    payload: Json
+    told: MessageNeeds
     agent: Agent
     principal: ClientPrincipal
     source: str | None
@@ -75,8 +81,7 @@ class Letter(msgspec.Struct, frozen=True):
 
     @property
     def session(self) -> str | None:
-        known = None if self.told.context is None else self.told.context.session_id
-        return self.token if known is None else known
+        return self.told.session or self.token
 
 
 class MessageRequests:
@@ -86,19 +91,21 @@ class MessageRequests:
         self._env = env
 
     async def message(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, MessageParams)
-        principal = self._env.people.may(call, self._right(asked.target), asked.target)
-        source = self._env.people.source(call, principal, asked.source)
-        if asked.content.type != wire.REQUEST:
-            said = f"nothing with this correlation id waits for a message of type {asked.content.type}"
-            raise refusal(wire.NOT_FOUND, said, "not_found", WAITED_FOR, asked.correlation_id)
-        self._env.directory.check(asked.target)
-        agent = await self._env.agent(call, asked.target, "/target")
-        told = payload_of(nlip.plain(asked.content.payload))
-        token = fresh() if nlip.spoken(asked.content.payload) else None
-        letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh(), token)
-        ahead(told.limits.deadline_at, DEADLINE_PATH, told.limits.deadline)
-        run = await again(self._env.waiting, call, agent, asked, payload=asked.content.payload, path=content.PAYLOAD)
+        asked = read(call.params, "Message")
+        target, kind, payload = asked["target"], asked["content"]["type"], asked["content"]["payload"]
+        principal = self._env.people.may(call, self._right(target), target)
+        source = self._env.people.source(call, principal, asked.get("source"))
+        correlation = correlation_in(asked)
+        if kind != wire.REQUEST:
+            said = f"nothing with this correlation id waits for a message of type {kind}"
+            raise refusal(wire.NOT_FOUND, said, "not_found", WAITED_FOR, correlation)
+        self._env.directory.check(target)
+        agent = await self._env.agent(call, target, "/target")
+        told = told_in(nlip.plain(payload))
+        token = fresh() if nlip.spoken(payload) else None
+        letter = Letter(payload, told, agent, principal, source, correlation or fresh(), token)
+        ahead(told.needs.limits, DEADLINE_PATH)
+        run = await again(self._env.waiting, call, agent, asked, payload=payload, path=content.PAYLOAD)
         if run is None:
             await self._required(letter)
             run, losses = await self._start(call, letter)
@@ -111,8 +118,8 @@ class MessageRequests:
     async def told(self, aside: Aside) -> None:
         """The notification: what comes of it is told by a message with the same id."""
         result = await self.message(aside)
-        asked = read(aside.params, MessageParams)
-        head = both(asked.target, asked.source)
+        asked = read(aside.params, "Message")
+        head = both(asked["target"], asked.get("source"))
         aside.notify(wire.MESSAGE, {**head, "content": result["content"], META: result[META]})
 
     # --- inside -----------------------------------------------------------------------------------------------
@@ -128,11 +135,9 @@ class MessageRequests:
 
     async def _required(self, letter: Letter) -> None:
         """Raises NoMatch for an agent that is not what the message requires. The coordination looks for one that is."""
-        needs, limits = letter.told.requirements, letter.told.limits
-        if needs is None or letter.agent.name == self._env.options.tasks_of:
-            return
-        wanted = Needs(needs.capabilities or (), limits.min_score, limits.max_cost)
-        if wanted == Needs():
+        needs = letter.told.needs
+        wanted = Needs(needs.capabilities, needs.limits.min_score, needs.limits.max_cost)
+        if wanted == Needs() or letter.agent.name == self._env.options.tasks_of:
             return
         why = why_not(await self._env.directory.candidate(letter.agent.name), wanted)
         if why is not None:
@@ -140,16 +145,15 @@ class MessageRequests:
 
     async def _start(self, call: McpCall, letter: Letter) -> tuple[Run, Sequence[str]]:
         """The run that the message becomes, and the name of each loss."""
-        env, agent, asked = self._env, letter.agent, letter.asked
+        env, agent, needs = self._env, letter.agent, letter.told.requirements
         try:
-            begun = content.start_of(agent, asked.content.payload)
+            begun = content.start_of(agent, letter.payload)
             given = begun.input
-            if begun.prompt is None and agent.name == env.options.tasks_of and letter.told.requirements is not None:
-                needs = letter.told.requirements.model_dump(by_alias=True, exclude_unset=True)
+            if begun.prompt is None and agent.name == env.options.tasks_of and needs is not None:
                 given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
             attributes: JsonObject = {wire.CORRELATION: letter.correlation}
-            beside = _beside(nlip.plain(asked.content.payload))
+            beside = _beside(nlip.plain(letter.payload))
             if beside:
                 attributes[TOLD] = beside
             if letter.token is not None:
@@ -202,7 +206,7 @@ class MessageRequests:
     async def _follow(self, call: McpCall, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
         env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
-        env.limit(run.id, letter.told.limits)
+        env.limit(run.id, letter.told.needs.limits)
         telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
         token = letter.session if letter.token is not None else None
         words = MessageWords(env, agent, telling, correlation, losses=losses, conversation=token)
@@ -226,9 +230,9 @@ def sent(call: McpCall, source: str | None) -> JsonObject:
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-TASK_PATH: Final = "/task"
-LIMITS: Final = "/requirements/constraints/deadline"
 ARGUMENTS: Final = "/arguments"
+LISTED: Final = 20
+"""Tasks that `taskList` has, if not told otherwise."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -257,23 +261,23 @@ class TaskRequests:
     # --- agent/delegate ---------------------------------------------------------------------------------------
 
     async def delegate(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, Delegate)
+        asked = read(call.params, "Delegate")
         agent, run = await self._delegated(call, asked)
-        if not asked.wait and not run.status.ended:
+        if not asked.get("wait", True) and not run.status.ended:
             self._tell_later(Aside(call.session, wire.DELEGATE, call.params), agent, run)
-            return rendering.status_result(run, correlation_in(run))
+            return rendering.status_result(run, correlation_by(run))
         return await self._follow(call, agent, run, self._words(call, agent, run))
 
     async def told(self, aside: Aside) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
-        self._tell_later(aside, *await self._delegated(aside, read(aside.params, Delegate)))
+        self._tell_later(aside, *await self._delegated(aside, read(aside.params, "Delegate")))
 
     def _tell_later(self, aside: Aside, agent: Agent, run: Run) -> None:
         self._env.background.do(aside.session, self._later(aside, agent, run), f"task of run {run.id}")
 
     async def _later(self, aside: Aside, agent: Agent, run: Run) -> None:
         """Tell the outcome of a task that nobody waits for."""
-        correlation = correlation_in(run)
+        correlation = correlation_by(run)
         try:
             await self._follow(aside, agent, run, self._words(aside, agent, run))
         except InterlinguaError as error:
@@ -285,79 +289,72 @@ class TaskRequests:
             ended = await self._env.gateway.runs.get(run.id)
             aside.notify(wire.MESSAGE, {**self._head(run), **rendering.response(ended, correlation)})
 
-    async def _delegated(self, call: McpCall, asked: Delegate) -> tuple[Agent, Run]:
-        principal = self._env.people.may(call, "delegate", asked.target)
-        source = self._env.people.source(call, principal, asked.source)
+    async def _delegated(self, call: McpCall, asked: JsonObject) -> tuple[Agent, Run]:
+        task, target = task_in(asked["task"]), asked.get("target")
+        principal = self._env.people.may(call, "delegate", target)
+        source = self._env.people.source(call, principal, asked.get("source"))
         agent = await self._coordinator()
-        payload, path = asked.task.payload, f"{TASK_PATH}/payload"
-        run = await again(self._env.waiting, call, agent, asked, payload=payload, path=path)
+        run = await again(self._env.waiting, call, agent, asked, payload=task.payload, path="/task/payload")
         if run is not None:
             return agent, run
-        correlation = asked.correlation_id or fresh()
-        order = Order(asked.task, principal, source, asked.target, correlation, TASK_PATH + LIMITS)
+        place = "/task/requirements/constraints/deadline"
+        order = Order(task, principal, source, target, correlation_in(asked) or fresh(), place)
         return agent, await self._start(call, order)
 
     # --- tools ------------------------------------------------------------------------------------------------
 
-    async def assign(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
-        given = checked(asked.arguments or {}, params.TaskAssign, ARGUMENTS)
-        agent = await self._coordinator()
-        run = await returned(self._env.waiting, call, agent, asked.request_state, asked.input_responses)
-        principal = self._env.people.may(call, "delegate", given.agent_id)
+    async def assign(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
+        agent, target = await self._coordinator(), given.get("agentId")
+        task = task_of_tool(given, given.get("id") or fresh(), ARGUMENTS)
+        run = await returned(self._env.waiting, call, agent, asked)
+        principal = self._env.people.may(call, "delegate", target)
         if run is None:
             correlation = correlation_of(call.meta) or fresh()
-            task = given.task(given.id or fresh())
             source = self._env.people.source(call, principal, None)
-            order = Order(
-                task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
-            )
-            run = await self._start(call, order)
-        return await self._tool_result(call, agent, run, wait=given.wait)
+            places = f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
+            run = await self._start(call, Order(task, principal, source, target, correlation, *places))
+        return await self._tool_result(call, agent, run, wait=given.get("wait", True))
 
-    async def answer(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+    async def answer(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
-        given = checked(asked.arguments or {}, params.TaskAnswer, ARGUMENTS)
         agent = await self._coordinator()
-        run = await returned(self._env.waiting, call, agent, asked.request_state, asked.input_responses)
+        run = await returned(self._env.waiting, call, agent, asked)
         principal = self._env.people.may(call, "delegate")
         if run is None:
-            run = await self._own(given.task_id, principal)
-            open_ = [each for each in run.interrupts if given.interrupt in (None, each.id)]
+            run, wanted = await self._own(given["taskId"], principal), given.get("interrupt")
+            open_ = [each for each in run.interrupts if wanted in (None, each.id)]
             if not open_:
-                said = f"task {given.task_id} waits for no {'such ' if given.interrupt else ''}answer"
-                raise _unfit(f"{ARGUMENTS}/interrupt", "a question that is open", given.interrupt, said)
-            outcome = Outcome(given.outcome)
-            value = given.answer if outcome is Outcome.ANSWERED else None
+                said = f"task {given['taskId']} waits for no {'such ' if wanted else ''}answer"
+                raise _unfit(f"{ARGUMENTS}/interrupt", "a question that is open", wanted, said)
+            outcome = Outcome(given.get("outcome", Outcome.ANSWERED))
+            value = given["answer"] if outcome is Outcome.ANSWERED else None
             answer = answer_in(open_[0], value) if isinstance(value, str) else Answer(outcome=outcome, value=value)
             try:
                 await self._env.runs.answer(call, run.id, answer, open_[0].id)
             except Invalid as error:
-                raise _unfit(
-                    f"{ARGUMENTS}/answer", delta.encode(open_[0].answer_schema).decode(), given.answer, str(error)
-                ) from None
+                expected = delta.encode(open_[0].answer_schema).decode()
+                raise _unfit(f"{ARGUMENTS}/answer", expected, value, str(error)) from None
             except Conflict as error:
                 return rendering.failed(error)
         return await self._tool_result(call, agent, run)
 
-    async def listed(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+    async def listed(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         """`taskList`: as `agent://tasks` has them."""
-        given = checked(asked.arguments or {}, params.TaskList, ARGUMENTS)
-        principal = self._env.people.may(call, "read")
-        found = [each for each in await self._tasks.list(principal) if given.status in (None, each["status"])]
-        shown = found[: given.limit]
+        principal, status = self._env.people.may(call, "read"), given.get("status")
+        found = [each for each in await self._tasks.list(principal) if status in (None, each["status"])]
+        shown = found[: int(given.get("limit", LISTED))]
         few = f"{len(shown)} of {len(found)} tasks" if len(found) > len(shown) else f"{len(found)} tasks"
         return rendering.result(call, few, {"tasks": shown})
 
-    async def cancel(self, call: McpCall, asked: params.ToolCallParams) -> JsonObject:
+    async def cancel(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         """`taskCancel`: a task of one's own, by its id. One that has ended stays as it is."""
-        given = checked(asked.arguments or {}, params.TaskCancel, ARGUMENTS)
         principal = self._env.people.may(call, "delegate")
-        run = await self._own(given.task_id, principal)
-        reason = given.reason or f"cancelled by {principal.name}"
+        run = await self._own(given["taskId"], principal)
+        reason = given.get("reason") or f"cancelled by {principal.name}"
         run = await self._env.runs.whole(self._env.gateway.runs.cancel(run.id, reason=reason, wait=True))
         self._changed((wire.TASKS,))
         task = rendering.told(run)
-        return rendering.result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
+        return rendering.result(call, f"Task {task['id']} is {task['status']}", {"task": task})
 
     async def had(self, task_id: str, principal: ClientPrincipal, agent: str) -> bool:
         run = await self._tasks.find(task_id, principal.name)
@@ -367,7 +364,7 @@ class TaskRequests:
 
     async def _tool_result(self, call: McpCall, agent: Agent, run: Run, *, wait: bool = True) -> JsonObject:
         """The task once it is done, or asks; with `wait` false as it is now."""
-        words = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_in(run))
+        words = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_by(run))
         if not wait and not run.status.ended:
             return words.under_way(run)
         return await self._follow(call, agent, run, words)
@@ -409,7 +406,7 @@ class TaskRequests:
         )
 
         async def start(asked: RunRequest) -> Run:
-            ahead(task.constraints.deadline_at, order.place, task.constraints.deadline)
+            ahead(task.needs.limits, order.place)
             return await env.runs.start(asked, call, outlives=True)
 
         return await self._tasks.delegate(request, start)
@@ -432,14 +429,14 @@ class TaskRequests:
         return both(wire.SELF, run.request.attributes.get("source"))
 
     def _telling(self, call: McpCall, agent: Agent, run: Run) -> RunNotifications:
-        marks = {wire.CORRELATION: correlation_in(run), keys.RUN_ID: run.id}
+        marks = {wire.CORRELATION: correlation_by(run), keys.RUN_ID: run.id}
         return RunNotifications(call, agent, self._head(run), marks)
 
     def _words(self, call: McpCall, agent: Agent, run: Run) -> TaskRendering:
-        return TaskRendering(self._telling(call, agent, run), correlation_in(run))
+        return TaskRendering(self._telling(call, agent, run), correlation_by(run))
 
     async def _follow(self, call: McpCall, agent: Agent, run: Run, words: TaskRendering) -> JsonObject:
-        head, correlation = self._head(run), correlation_in(run)
+        head, correlation = self._head(run), correlation_by(run)
         self._changed((wire.TASKS,))
         try:
             result: JsonObject = await self._env.follow(
@@ -450,7 +447,7 @@ class TaskRequests:
             self._changed((wire.TASKS,))
 
 
-def correlation_in(run: Run) -> str:
+def correlation_by(run: Run) -> str:
     return correlation_of(run.request.attributes) or run.id
 
 

@@ -1,11 +1,10 @@
 """The Agent Context Protocol's own messages, as far as the adapter reads them.
 
-docs/schemas/agent_context.schema.json describes all of them, read and sent; the tests hold the adapter to it.
+schema.json describes all of them, read and sent: params are held against it, and by the tests all that is sent.
 
 here         names: methods, resources, tools, error codes, keys of `_meta`, and what the gateway adds to them
-base.py      what all models share; `read(raw, Model)`
-messages.py  params of all methods, an agent as it registers, and arguments of the standard tools, whose definitions
-             are in tools.json
+base.py      params held against the schema; `read(raw, definition)`
+messages.py  what is worked out of them: an agent as it registers, a task, the limits of a message
 
 Source: Agent Context Protocol 0.1 of 2025-02-25; what it leaves open is decided in the adapter's README. The base
 protocol is in gateway/mcp/wire.py. What is read is checked strictly, and keys that are not known are kept.

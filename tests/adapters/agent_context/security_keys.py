@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from adapters.agent_context.options import AccessOptions
 from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import Register
 from gateway.core.types import JsonObject
 
 TOKEN = "planner-token-0123456789"
@@ -77,6 +76,4 @@ def signed(record: JsonObject, key: Ed25519PrivateKey = ALICE) -> JsonObject:
 
 def register(house: Access, record: JsonObject, bearer: str | None = None) -> ClientPrincipal:
     """Who registers the agent, as the gateway reads it from the wire."""
-    raw = json.dumps({"agent": record}).encode()
-    sent = json.loads(raw)["agent"]
-    return house.principal(bearer, read(raw, Register).agent.auth, sent)
+    return house.principal(bearer, read(json.dumps({"agent": record}).encode(), "Register")["agent"])

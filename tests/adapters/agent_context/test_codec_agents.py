@@ -10,7 +10,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of, record_of
-from adapters.agent_context.wire.messages import AgentRecord
+from adapters.agent_context.wire.messages import agent_record
 from gateway.core import delta
 from gateway.core.errors import AgentBroken
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
@@ -34,7 +34,7 @@ WRITER = Agent(
 @given(RECORDS)
 @unhurried
 def test_a_record_says_after_the_core_what_it_said_before_less_what_proves_who_it_is(record: JsonObject) -> None:
-    AgentRecord.model_validate(record)
+    agent_record(record)
     kept = record_of(agent_of(record))
     assert delta.same(kept, {key: value for key, value in record.items() if key != "auth"})
 
@@ -80,7 +80,7 @@ def test_half_a_surrogate_pair_becomes_sound_text() -> None:
 
 def test_an_agent_of_another_protocol_is_a_record_with_its_labels_as_capabilities() -> None:
     record = record_of(WRITER)
-    AgentRecord.model_validate(record)
+    agent_record(record)
     assert record["id"] == record["name"] == "writer"
     assert record["meta"] == {"version": "1.2.0", "description": "Writes"}
     assert record["capabilities"] == {
@@ -104,7 +104,7 @@ def test_what_a_route_says_of_an_agent_of_this_protocol_is_put_over_its_own_word
         standing=replace(agent.standing, quality=2.0, security=1.0),
     )
     record = record_of(agent)
-    AgentRecord.model_validate(record)
+    agent_record(record)
     assert record["id"] == "route"
     assert record["capabilities"]["tools"] == ["saw"] and record["capabilities"]["protocols"] == ["ACP-1.2"]
     assert record["meta"]["version"] == "9.0.0" and record["meta"]["provider"] == "organization-id"

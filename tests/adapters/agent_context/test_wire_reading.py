@@ -6,18 +6,28 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import Delegate, Heartbeat, MessageParams, Register, TaskAssign, payload_of
+from adapters.agent_context.wire.messages import MessageNeeds, agent_record, correlation_in, task_in, told_in
+from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example
 
 
-def refused(model: type[BaseModel], params: Any) -> dict[str, Any]:
+def whole(raw: bytes, name: str) -> JsonObject:
+    """Params, and what is read of them besides."""
+    found = read(raw, name)
+    if name == "Register":
+        agent_record(found["agent"], "/agent")
+    elif name == "Delegate":
+        task_in(found["task"])
+    return found
+
+
+def refused(name: str, params: Any) -> dict[str, Any]:
     raw = params if isinstance(params, bytes) else json.dumps(params).encode()
     with pytest.raises(RpcError) as caught:
-        read(raw, model)
+        whole(raw, name)
     assert caught.value.error.code == -32001
     data: dict[str, Any] = caught.value.error.data
     return {"message": str(caught.value), "path": data["path"], **data["details"]}
@@ -28,75 +38,75 @@ def task(**constraints: Any) -> dict[str, Any]:
 
 
 LIMITS = "/task/requirements/constraints"
-CASES: list[tuple[type[BaseModel], Any, str, str, str]] = [
-    (Delegate, {"task": None}, "/task", "Task object with required fields; object with id, type, payload", "null"),
-    (Delegate, {}, "/task", "Task object with required fields; object with id, type, payload", "nothing"),
-    (Delegate, task(deadline="tomorrow"), LIMITS + "/deadline", "A date-time", '"tomorrow"'),
-    (Delegate, task(deadline="2025-02-22T12:00:00"), LIMITS + "/deadline", "A date-time", '"2025'),
-    (Delegate, task(deadline="2025-02-30T12:00:00Z"), LIMITS + "/deadline", "A date-time", '"2025'),
-    (Delegate, task(maxTokens=0), LIMITS + "/maxTokens", "at least 1", "0"),
-    (Delegate, task(maxTokens=True), LIMITS + "/maxTokens", "integer", "true"),
-    (Delegate, task(priority="high"), LIMITS + "/priority", "An integer", '"high"'),
-    (Delegate, task(minScore=11), LIMITS + "/minScore", "at most 10", "11"),
-    (MessageParams, {"target": "a b", "content": {}}, "/target", "unique identifier", '"a b"'),
-    (MessageParams, {"target": "a", "content": {"type": "request"}}, "/content/payload", "Any JSON value", "nothing"),
-    (MessageParams, {"target": "a", "content": {"type": "x", "payload": 1}}, "/content/type", "one of request", '"x"'),
-    (MessageParams, {"target": "a", "content": []}, "/content", "Content object with required fields", "an array of 0"),
-    (Register, {"agent": example(id="a\n")}, "/agent/id", "unique identifier", '"a\\n"'),
-    (Register, {"agent": example(id="a" * 201)}, "/agent/id", "unique identifier", '"aaa'),
-    (Register, {"agent": example(capabilities=None)}, "/agent/capabilities", "tools, models, special", "nothing"),
+CASES: list[tuple[str, Any, str, str, str]] = [
+    ("Delegate", {"task": None}, "/task", "Task object with required fields; object with id, type, payload", "null"),
+    ("Delegate", {}, "/task", "Task object with required fields; object with id, type, payload", "nothing"),
+    ("Delegate", task(deadline="tomorrow"), LIMITS + "/deadline", "A date-time", '"tomorrow"'),
+    ("Delegate", task(deadline="2025-02-22T12:00:00"), LIMITS + "/deadline", "A date-time", '"2025'),
+    ("Delegate", task(deadline="2025-02-30T12:00:00Z"), LIMITS + "/deadline", "A date-time", '"2025'),
+    ("Delegate", task(maxTokens=0), LIMITS + "/maxTokens", "at least 1", "0"),
+    ("Delegate", task(maxTokens=True), LIMITS + "/maxTokens", "integer", "true"),
+    ("Delegate", task(priority="high"), LIMITS + "/priority", "An integer", '"high"'),
+    ("Delegate", task(minScore=11), LIMITS + "/minScore", "at most 10", "11"),
+    ("Message", {"target": "a b", "content": {}}, "/target", "unique identifier", '"a b"'),
+    ("Message", {"target": "a", "content": {"type": "request"}}, "/content/payload", "Any JSON value", "nothing"),
+    ("Message", {"target": "a", "content": {"type": "x", "payload": 1}}, "/content/type", "one of request", '"x"'),
+    ("Message", {"target": "a", "content": []}, "/content", "Content object with required fields", "an array of 0"),
+    ("Register", {"agent": example(id="a\n")}, "/agent/id", "unique identifier", '"a\\n"'),
+    ("Register", {"agent": example(id="a" * 201)}, "/agent/id", "unique identifier", '"aaa'),
+    ("Register", {"agent": example(capabilities=None)}, "/agent/capabilities", "tools, models, special", "nothing"),
     (
-        Register,
+        "Register",
         {"agent": {**example(), "capabilities": {"tools": []}}},
         "/agent/capabilities/models",
         "Language",
         "nothing",
     ),
-    (Register, {"agent": example(name=5)}, "/agent/name", "string of at least 1", "5"),
+    ("Register", {"agent": example(name=5)}, "/agent/name", "string of at least 1", "5"),
     (
-        Register,
+        "Register",
         {"agent": example(evaluation={"qualityScore": 11})},
         "/agent/evaluation/qualityScore",
         "at most 10",
         "11",
     ),
-    (Register, {"agent": example(auth={"token": ["s3cret"]})}, "/agent/auth/token", "A token", "an array of 1"),
+    ("Register", {"agent": example(auth={"token": ["s3cret"]})}, "/agent/auth/token", "A token", "an array of 1"),
     (
-        Register,
+        "Register",
         {"agent": example(auth={"s3cret": 1, "token": {"s3cret": 2}})},
         "/agent/auth/token",
         "token",
         "an object",
     ),
     (
-        Register,
+        "Register",
         {"agent": example(endpoint={"url": "javascript:x"})},
         "/agent/endpoint/url",
         "http, https",
         '"javascript:x"',
     ),
     (
-        Register,
+        "Register",
         {"agent": example(inputSchema={"type": "objekt"})},
         "/agent/inputSchema",
         "JSON Schema",
         "object with type",
     ),
-    (Heartbeat, {"agentId": "a", "_meta": {"progressToken": {}}}, "/_meta/progressToken", "", "an object"),
-    (Heartbeat, b"", "/agentId", "unique identifier", "nothing"),
-    (Heartbeat, [], "", "object with agentId", "an array of 0"),
-    (Heartbeat, b"null", "", "object with agentId", "null"),
-    (Heartbeat, {"agentId": "a", "status": ""}, "/status", "active", '""'),
-    (Heartbeat, b'{"agentId": "\\ud83d"}', "/agentId", "unique identifier", '"'),
-    (Heartbeat, b"[" * 200_000 + b"]" * 200_000, "", "JSON", "other"),
-    (TaskAssign, {"type": "x"}, "", "payload", "an object with type"),
-    (TaskAssign, {"message": "a", "payload": {}}, "", "payload", "an object with message, payload"),
+    ("Heartbeat", {"agentId": "a", "_meta": {"progressToken": {}}}, "/_meta/progressToken", "", "an object"),
+    ("Heartbeat", b"", "/agentId", "unique identifier", "nothing"),
+    ("Heartbeat", [], "", "object with agentId", "an array of 0"),
+    ("Heartbeat", b"null", "", "object with agentId", "null"),
+    ("Heartbeat", {"agentId": "a", "status": ""}, "/status", "active", '""'),
+    ("Heartbeat", b'{"agentId": "\\ud83d"}', "/agentId", "unique identifier", '"'),
+    ("Heartbeat", b"[" * 200_000 + b"]" * 200_000, "", "JSON", "other"),
+    ("TaskAssign", {"type": "x"}, "", "payload", "an object with type"),
+    ("TaskAssign", {"message": "a", "payload": {}}, "", "payload", "an object with message, payload"),
 ]
 
 
 @pytest.mark.parametrize(("model", "params", "path", "expected", "received"), CASES)
 def test_what_does_not_fit_is_refused_in_words(
-    model: type[BaseModel], params: Any, path: str, expected: str, received: str
+    model: str, params: Any, path: str, expected: str, received: str
 ) -> None:
     told = refused(model, params)
     assert told["path"] == path
@@ -119,7 +129,7 @@ BAD_SCHEMAS = {
 
 @pytest.mark.parametrize("schema", [pytest.param(each, id=name) for name, each in BAD_SCHEMAS.items()])
 def test_a_schema_that_cannot_be_used_as_it_is_is_refused(schema: Any) -> None:
-    assert refused(Register, {"agent": example(inputSchema=schema)})["path"] == "/agent/inputSchema"
+    assert refused("Register", {"agent": example(inputSchema=schema)})["path"] == "/agent/inputSchema"
 
 
 def test_a_schema_may_name_its_properties_like_keywords() -> None:
@@ -128,21 +138,16 @@ def test_a_schema_may_name_its_properties_like_keywords() -> None:
         "properties": {"pattern": {"type": "string"}, "$ref": {"type": "string"}, "default": {"$ref": "#/$defs/x"}},
         "$defs": {"x": {"type": "string", "pattern": "^a", "examples": [{"$ref": "http://x"}]}},
     }
-    assert read(json.dumps({"agent": example(inputSchema=schema)}).encode(), Register).agent.input_schema == schema
+    assert (
+        whole(json.dumps({"agent": example(inputSchema=schema)}).encode(), "Register")["agent"]["inputSchema"] == schema
+    )
 
 
 def test_what_comes_along_is_kept() -> None:
     params = {"agent": example(more={"a": 1}), "x": [1], "_meta": {"correlationId": "c", "y": {}}}
-    found = read(json.dumps(params).encode(), Register)
-    assert found.correlation_id == "c" and found.beside == params["_meta"]
-    assert (found.model_extra, found.agent.model_extra) == ({"x": [1]}, {"more": {"a": 1}})
-    assert read(b'{"agentId": "a"}', Heartbeat).beside == {}
-
-
-def test_a_token_is_not_shown_where_a_record_is() -> None:
-    found = read(json.dumps({"agent": example()}).encode(), Register)
-    assert "secure-auth-token" not in repr(found) + str(found.model_dump()) + str(found.agent.public())
-    assert "auth" not in found.agent.public()
+    found = read(json.dumps(params).encode(), "Register")
+    assert found == params and correlation_in(found) == "c"
+    assert correlation_in(read(b'{"agentId": "a"}', "Heartbeat")) is None
 
 
 # --- payloads --------------------------------------------------------------------------------------------------------
@@ -164,6 +169,4 @@ def test_a_token_is_not_shown_where_a_record_is() -> None:
     ],
 )
 def test_a_payload_with_other_meanings_is_not_read(payload: Any) -> None:
-    found = payload_of(payload)
-    assert found.requirements is None and found.messages is None
-    assert found.context is None or found.context.session_id is None
+    assert told_in(payload) == MessageNeeds()

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from tests.support import mcp_schemas as mcp
 
-FILE = Path(__file__).parents[3] / "docs" / "schemas" / "agent_context.schema.json"
+FILE = Path(__file__).parents[3] / "adapters" / "agent_context" / "wire" / "schema.json"
 
 
 @cache

@@ -18,7 +18,7 @@ from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.task_record import KeptTask, Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire import PROTOCOL
-from adapters.agent_context.wire.messages import DelegatedTask
+from adapters.agent_context.wire.messages import DelegatedTask, task_in
 from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
@@ -56,17 +56,18 @@ def candidate(name: str, quality: float | None = None, *can: str, **fields: Any)
 
 
 def task(
-    task_id: str = "t1", *, text: str = "two and two", can: Sequence[str] = ("sums",), **limits: Json
+    task_id: str = "t1",
+    *,
+    text: str = "two and two",
+    can: Sequence[str] = ("sums",),
+    payload: Json = None,
+    status: str | None = None,
+    **limits: Json,
 ) -> DelegatedTask:
     """A task of the type `calc`."""
-    return DelegatedTask.model_validate(
-        {
-            "id": task_id,
-            "type": "calc",
-            "payload": {"messages": [{"text": text}]},
-            "requirements": {"capabilities": list(can), "constraints": limits},
-        }
-    )
+    said = {"messages": [{"text": text}]} if payload is None else payload
+    needs = {"capabilities": list(can), "constraints": limits}
+    return task_in({"id": task_id, "type": "calc", "payload": said, "requirements": needs, "status": status})
 
 
 @dataclass

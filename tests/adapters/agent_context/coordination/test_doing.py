@@ -62,7 +62,7 @@ async def test_the_agent_is_asked_as_a_run_of_the_task_and_gets_its_payload() ->
 
 async def test_what_the_agent_cannot_be_told_of_the_payload_is_counted() -> None:
     async with house(agents={"a": says("four")}) as there:
-        done = await there.done(task().model_copy(update={"payload": {"dataset": "x.csv"}}))
+        done = await there.done(task(payload={"dataset": "x.csv"}))
         (asked,) = await there.attempts(done)
         assert asked.request.input == {"message": '{"dataset":"x.csv"}'}
         assert done.losses == {"payload_as_text": 1} and done.losses.keys() <= ADAPTER.losses.keys()

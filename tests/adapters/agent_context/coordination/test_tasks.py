@@ -54,7 +54,7 @@ async def test_a_task_may_be_nested_as_deep_as_any_message_may() -> None:
     deep: Any = "two and two"
     for _ in range(400):
         deep = [deep]
-    whole = task().model_copy(update={"payload": {"messages": [{"text": "two and two"}], "context": deep}})
+    whole = task(payload={"messages": [{"text": "two and two"}], "context": deep})
 
     async with house(agents={"a": says("four")}) as there:
         done = await there.done(whole)
@@ -76,8 +76,8 @@ async def test_another_task_under_the_same_id_is_refused_and_anothers_is_not() -
 
 async def test_the_status_that_a_client_sends_along_is_no_part_of_the_task() -> None:
     async with house(agents={"a": says("four")}) as there:
-        first = await there.delegate(task().model_copy(update={"status": "pending"}))
-        assert (await there.delegate(task().model_copy(update={"status": "running"}))).id == first.id
+        first = await there.delegate(task(status="pending"))
+        assert (await there.delegate(task(status="running"))).id == first.id
         await there.ended(first)
 
 
