@@ -154,7 +154,7 @@ class Output:
                 return True
             self._growing = None
             if event.part == self._data:
-                self._added(event.delta)
+                self._delta, self._said = self._fold.apply(event.delta), ""
                 return True
             return event.part in self._text_parts and self._append(event.part, event.delta)
         fold = FOLDS.get(type(event))

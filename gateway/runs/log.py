@@ -429,7 +429,8 @@ class LogWatch:
             return
         self._news = None  # `take` may call `stop`
         try:
-            waiting = self._give(batch)
+            waiting = self._take(batch)
+            self.after = batch.last
         except Exception as error:  # it is the follower's
             if not news.done():
                 news.set_exception(error)

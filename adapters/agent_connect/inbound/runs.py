@@ -63,9 +63,13 @@ class RunStream:
         start = 0 if folding else number - partial
         encoder = StreamEncoder(run.id, agent, modes, after=(number, partial), joining=joining, folding=folding)
         out = EventStream(request, headers)
+        until = asyncio.get_running_loop().time() + self._longest
         try:
             with WhileConnected(request):
-                await self._follow(run.id, start, encoder, out, every=not joining)
+                while not out.ended:  # with every delta, for as long as the encoder uses each
+                    every = encoder.custom or (encoder.exact and not joining)
+                    async with self._gateway.runs.watch(run.id, start, deltas=every) as watch:
+                        start = await self._pump(watch, start, encoder, out, every=every, until=until)
         except (ClientGone, asyncio.CancelledError):
             raise
         except InterlinguaError as error:
@@ -77,14 +81,6 @@ class RunStream:
                 raise
             log.exception("the stream of run %s failed", run.id)
             await out.end(stream_error(run.id, "internal error", 500))
-
-    async def _follow(self, run_id: str, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool) -> None:
-        """Watch the run until its stream ends: with `every` delta, for as long as the encoder uses each."""
-        until = asyncio.get_running_loop().time() + self._longest
-        while not out.ended:
-            deltas = encoder.custom or (every and encoder.exact)
-            async with self._gateway.runs.watch(run_id, at, deltas=deltas) as watch:
-                at = await self._pump(watch, at, encoder, out, every=deltas, until=until)
 
     async def _pump(
         self, watch: Watch, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool, until: float

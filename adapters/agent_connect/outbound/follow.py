@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -70,6 +69,8 @@ class Follower:
     _last_id = ""
     _silence: Deadline | None = None
     """Of the stream that is read, if it can be silent."""
+    _watching: asyncio.Task[None] | None = None
+    """Asks for the truth, once that stream has been silent."""
     _truth: Verdict | None = None
 
     def __init__(
@@ -223,11 +224,15 @@ class Follower:
             try:
                 with Deadline() as silence:
                     self._silence = silence
-                    watchdog = _Later(self._options.idle_timeout, partial(self._watch, silence))
+                    watchdog = Timer(asyncio.get_running_loop(), self._options.idle_timeout, self._begin_watching)
                     try:
                         return await self._read(opened, where, thread)
                     finally:
-                        await watchdog.stop()
+                        watchdog.cancel()
+                        if (watching := self._watching) is not None:
+                            self._watching = None
+                            watching.cancel()
+                            await asyncio.gather(watching, return_exceptions=True)
             except TimeoutError:
                 if not silence.expired:
                     raise
@@ -320,6 +325,11 @@ class Follower:
         self.streams = False
         return verdict
 
+    def _begin_watching(self) -> None:
+        """Most streams end before, and cost a timer instead of a task."""
+        if self._silence is not None:
+            self._watching = asyncio.create_task(self._watch(self._silence))
+
     async def _watch(self, silence: Deadline) -> None:
         """While the stream says nothing, ask for the truth; when there is one, end the reading."""
         loop = asyncio.get_running_loop()
@@ -404,22 +414,3 @@ async def stop(context: RunContext, client: AgentConnectClient, remote: RemoteRu
         context.lost("cancel_unsupported")
     elif reply.status >= 300 and reply.status not in (400, 404, 409):  # those: it has ended already
         raise complaint(reply, f"POST {path}")
-
-
-class _Later:
-    """A task that is made only when so many seconds have passed: most streams end before, and cost a timer."""
-
-    def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._work = work
-        self._task: asyncio.Task[None] | None = None
-        self._timer = Timer(asyncio.get_running_loop(), seconds, self._begin)
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._work())
-
-    async def stop(self) -> None:
-        """End it, whether it has begun or not."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)

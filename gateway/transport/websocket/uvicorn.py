@@ -19,7 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
-from gateway.transport.waiting import Flag
+from gateway.transport.waiting import Flag, Timer
 from gateway.transport.websocket.server import EXTENSION
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,12 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         self.behind = False
         """Whether the client reads too slowly."""
         self._take: Callable[[bytes], bool] | None = None
+
+    def schedule_ping(self) -> None:
+        """With a timer that is small while it waits."""
+        assert self.ping_interval is not None
+        delay = max(0.0, self.ping_interval - self.last_ping_rtt)
+        self.ping_timer = Timer(self.loop, delay, self.send_keepalive_ping)  # type: ignore[assignment]
 
     def direct(self, take: Callable[[bytes], bool]) -> None:
         self._take = take
