@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +9,11 @@ from msgspec import Raw
 
 from adapters.agent_communication.codec.deltas_in import MOST, DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder
-from adapters.agent_connect.codec_stream import StreamEncoder
-from gateway.contract import Batch
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.delta import ABSENT, Fold, combine, encode, same, sound
 from gateway.core.errors import AgentBroken
-from gateway.core.output import Output
 from gateway.core.types import JsonObject
-from gateway.wire import sse
 from tests.adapters.agent_communication.codec_documents import (
     Dice,
     Told,
@@ -49,43 +42,6 @@ def deltas(draw: st.DrawFn) -> list[JsonObject]:
 
 
 # --- deltas ------------------------------------------------------------------------------------------------------
-
-
-@unhurried
-@given(deltas())
-def test_deltas_fold_to_what_the_protocol_says(changes: list[JsonObject]) -> None:
-    decoder = DeltaDecoder(bee())
-    document: Any = ABSENT
-    events: list[e.Event] = []
-    for change in changes:
-        events += heard(decoder, change)
-        document = combine(document, change)
-    assert same(folded(bee(), events), sound(document))
-    assert not decoder.losses
-    assert all(e.decode(e.encode(event)) == event for event in events), "the log can keep them"
-
-
-@unhurried
-@given(deltas())
-def test_a_values_client_sees_every_document_on_the_way(changes: list[JsonObject]) -> None:
-    agent, decoder, document = bee(), DeltaDecoder(bee()), ABSENT
-    wanted: list[Any] = []
-    events: list[e.Event] = []
-    for change in changes:
-        events += heard(decoder, change)
-        document = combine(document, change)
-        wanted.append(sound(document))
-    events.append(decoder.result(Raw(json.dumps({"output": document}).encode())))
-    log, final = ended(agent, numbered(events)[:-1], encode(sound(document)))
-    run, output = run_of(agent, final), Output(agent)
-    encoder = StreamEncoder("r1", agent, ["values"])
-    frames = b""
-    for number, event in log:
-        output.apply(event)
-        frames += encoder.feed(Batch(events=((number, event),), last=number, snapshot=output), run, 0.0)
-    shown = [json.loads(frame.data)["values"] for frame in sse.SseDecoder().feed(frames)]
-    assert len(shown) == len(wanted) + 1
-    assert all(map(same, shown, [*wanted, wanted[-1]]))
 
 
 @unhurried
