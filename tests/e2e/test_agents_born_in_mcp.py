@@ -19,7 +19,7 @@ from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 
 PATIENCE = 60.0
-SAID = "many words that come one by one, and fast, while somebody looks on " * 12
+SAID = "many words that come one by one, and fast, while somebody looks on " * 8
 """So long that not all of it is there when the gateway gets round to telling it, however busy the machine is."""
 LOGS = [{"message": word} for word in SAID.split()]
 ADA = ("--elicitation", '{"name": "Ada"}')
@@ -89,7 +89,7 @@ def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(values))
 
 
-LONG = SAID * 12
+LONG = SAID * 18
 """For editors, which are told as much at a time as there is: its deltas are more than a pipe holds."""
 SAYING = {agent: ("--say", LONG.strip()) for agent in ("py-stdio", "py-sse")}
 ASKED = {agent: (*ADA, "--say", "who?") for agent in ("elicit-1", "elicit-2")}

@@ -45,7 +45,7 @@ checks.content_type_conformance.enabled = false
 """
 """A field of a form is text, whatever it was made of; a file is of its own type."""
 BOUNDS = (
-    *("--phases", "fuzzing", "--max-examples", "5", "--seed", "1", "--generation-deterministic"),
+    *("--phases", "fuzzing", "--max-examples", "3", "--seed", "1", "--generation-deterministic"),
     *("--no-shrink", "--continue-on-failure", "--warnings", "off", "--workers", "2"),
 )
 
