@@ -177,7 +177,7 @@ def test_a_run_whose_route_is_gone_is_watched_over_a_reload_of_the_page_and_answ
 @pytest.fixture(scope="module")
 def flooded(gateway: Gateway) -> str:
     """The id of a run of many more events than a page holds."""
-    body: dict[str, Any] = {"agent_id": "flood", "input": {"message": "flood 8000"}}
+    body: dict[str, Any] = {"agent_id": "flood", "input": {"message": "flood 6000"}}
     with httpx2.Client(base_url=gateway.url, trust_env=False, timeout=120) as http:
         assert http.post("/agent-connect/runs/wait", json=body).json()["output"]["type"] == "result"
         return newest(http, "flood")

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import pytest
 
 from bench import workers
-from bench.stage import ROOT, Broken
+from bench.stage import Broken
+from tests.bench.conftest import Benchmark
 
 WAYS = {"1 worker, SQLite", "2 workers, SQLite", "1 worker, PostgreSQL", "2 workers, PostgreSQL"}
 
 
-def test_workers_are_compared_on_both_stores(tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "workers", "--json", str(file)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(file.read_text())["figures"]["workers"]
+def test_workers_are_compared_on_both_stores(benchmark: Benchmark) -> None:
+    told, text = benchmark("workers")
+    figures = told["figures"]["workers"]
     assert set(figures["added_ms"]) == WAYS
     for way in WAYS:
         assert figures["requests"][way]["per_second"] > 0 and figures["chunks"][way]["per_second"] > 0
         assert figures["requests"][way]["between"] > 0 and figures["requests"][way]["limit"] > 0
-        assert any(line.startswith(way) for line in done.stdout.splitlines())
-    assert "two workers to one: " in done.stdout and "PostgreSQL to SQLite, one worker: " in done.stdout
+        assert any(line.startswith(way) for line in text.splitlines())
+    assert "two workers to one: " in text and "PostgreSQL to SQLite, one worker: " in text
 
 
 def test_the_measured_postgresql_keeps_what_it_is_told_as_it_does_where_it_is_installed() -> None:
