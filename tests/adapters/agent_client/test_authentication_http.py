@@ -94,24 +94,21 @@ async def status(url: str, method: str, bearer: str | None, connection: str, ses
         return answer.status_code
 
 
-def test_a_connection_and_its_sessions_are_not_there_for_anybody_else() -> None:
-    async def main() -> None:
-        async with gateway() as (_, url), client(url, ANA) as ana, client(url, BOB) as bob:
-            session = await opened(ana)
-            asked = {"POST": 202, "GET": 200}
-            for method, good in asked.items():
-                for bearer in (BOB, None, token()):
-                    assert await status(url, method, bearer, ana.connection, session) == 404, (method, bearer)
-                    assert await status(url, method, bearer, "0" * 32, session) == 404, "as one that there is not"
-                assert await status(url, method, BOB, bob.connection, session) == 404, "nor on a connection of his own"
-                assert await status(url, method, BOB, bob.connection, "never-made") == 404
-                assert await status(url, method, "stolen", ana.connection, session) == 401
-                assert await status(url, method, ANA, ana.connection, session) == good
-                assert await status(url, method, token(sub="ana", roles="x"), ana.connection, session) == good
-            for bearer, found in ((BOB, 404), (None, 404), ("stolen", 401), (ANA, 202), (ANA, 404)):
-                assert await status(url, "DELETE", bearer, ana.connection) == found
-
-    run(main())
+async def test_a_connection_and_its_sessions_are_not_there_for_anybody_else() -> None:
+    async with gateway() as (_, url), client(url, ANA) as ana, client(url, BOB) as bob:
+        session = await opened(ana)
+        asked = {"POST": 202, "GET": 200}
+        for method, good in asked.items():
+            for bearer in (BOB, None, token()):
+                assert await status(url, method, bearer, ana.connection, session) == 404, (method, bearer)
+                assert await status(url, method, bearer, "0" * 32, session) == 404, "as one that there is not"
+            assert await status(url, method, BOB, bob.connection, session) == 404, "nor on a connection of his own"
+            assert await status(url, method, BOB, bob.connection, "never-made") == 404
+            assert await status(url, method, "stolen", ana.connection, session) == 401
+            assert await status(url, method, ANA, ana.connection, session) == good
+            assert await status(url, method, token(sub="ana", roles="x"), ana.connection, session) == good
+        for bearer, found in ((BOB, 404), (None, 404), ("stolen", 401), (ANA, 202), (ANA, 404)):
+            assert await status(url, "DELETE", bearer, ana.connection) == found
 
 
 def test_a_stream_gives_only_what_its_own_client_is_told() -> None:
@@ -151,18 +148,15 @@ def test_who_shows_no_token_logs_in_on_the_connection_whose_id_only_it_knows() -
 
 
 @pytest.mark.parametrize("agent", ["other", "nobody"])
-def test_an_agent_that_is_not_for_somebody_is_a_404_like_one_that_there_is_not(agent: str) -> None:
-    async def main() -> None:
-        async with gateway() as (_, url), httpx2.AsyncClient() as http:
-            elsewhere = url.replace("scripted", agent)
-            answer = await http.post(elsewhere, json=INITIALIZE, headers=shown(BOB))
-            told = {"error": f"no agent {agent}; there are scripted"}
-            assert (answer.status_code, answer.json()) == (404, told)
-            with pytest.raises(UpgradeRefused) as caught:
-                await connect(elsewhere, headers=shown(BOB))
-            assert caught.value.status == 404 and b"there are scripted" in caught.value.body
-
-    run(main())
+async def test_an_agent_that_is_not_for_somebody_is_a_404_like_one_that_there_is_not(agent: str) -> None:
+    async with gateway() as (_, url), httpx2.AsyncClient() as http:
+        elsewhere = url.replace("scripted", agent)
+        answer = await http.post(elsewhere, json=INITIALIZE, headers=shown(BOB))
+        told = {"error": f"no agent {agent}; there are scripted"}
+        assert (answer.status_code, answer.json()) == (404, told)
+        with pytest.raises(UpgradeRefused) as caught:
+            await connect(elsewhere, headers=shown(BOB))
+        assert caught.value.status == 404 and b"there are scripted" in caught.value.body
 
 
 def test_a_flood_of_wrong_tokens_is_refused_and_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,58 +212,47 @@ def test_a_connection_ends_with_its_token_unless_a_newer_one_comes(monkeypatch: 
     run(main())
 
 
-def test_a_socket_is_known_by_its_upgrade_or_by_what_it_says() -> None:
-    async def main() -> None:
-        async with gateway() as (_, url):
-            async with Editor(await connect(url, headers=shown(ANA))) as ana:
-                assert METHOD not in [each["id"] for each in (await ana.initialize())["authMethods"]]
-                session = await ana.new()
-            async with Editor(await connect(url)) as later:
-                await later.initialize()
-                with pytest.raises(Refused) as caught:
-                    await later.load(session)
-                assert caught.value.code == UNKNOWN
-                await log_in(later, ANA)
+async def test_a_socket_is_known_by_its_upgrade_or_by_what_it_says() -> None:
+    async with gateway() as (_, url):
+        async with Editor(await connect(url, headers=shown(ANA))) as ana:
+            assert METHOD not in [each["id"] for each in (await ana.initialize())["authMethods"]]
+            session = await ana.new()
+        async with Editor(await connect(url)) as later:
+            await later.initialize()
+            with pytest.raises(Refused) as caught:
                 await later.load(session)
-            async with Editor(await connect(url)) as guessing:
-                await guessing.initialize()
-                for _ in range(3):
-                    with pytest.raises(Refused):
-                        await log_in(guessing, "wrong")
-                await guessing.until(lambda: guessing.ended)
+            assert caught.value.code == UNKNOWN
+            await log_in(later, ANA)
+            await later.load(session)
+        async with Editor(await connect(url)) as guessing:
+            await guessing.initialize()
+            for _ in range(3):
+                with pytest.raises(Refused):
+                    await log_in(guessing, "wrong")
+            await guessing.until(lambda: guessing.ended)
 
-    run(main())
 
-
-def test_a_socket_that_has_to_end_says_why() -> None:
-    async def main() -> None:
-        options = {**AUTHENTICATION, "grace": 0.05}
-        async with gateway(authentication=options) as (_, url):
-            socket = await connect(url)
-            with pytest.raises(AgentGone, match=r"1008.*nobody has logged in"):
-                async with asyncio.timeout(30):
-                    await socket.receive()
-            await socket.aclose()
-
-    run(main())
+async def test_a_socket_that_has_to_end_says_why() -> None:
+    options = {**AUTHENTICATION, "grace": 0.05}
+    async with gateway(authentication=options) as (_, url):
+        socket = await connect(url)
+        with pytest.raises(AgentGone, match=r"1008.*nobody has logged in"):
+            async with asyncio.timeout(30):
+                await socket.receive()
+        await socket.aclose()
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-def test_a_gateway_behind_a_gateway_is_shown_the_token_of_the_target(scheme: str) -> None:
-    async def main() -> None:
-        async with gateway() as (inner, url):
-            there = url.replace("http", scheme)
-            target = AgentClientTarget.model_validate(
-                {"protocol": "agent_client", "url": there, "auth": {"bearer": BOB}}
-            )
-            entry: Any = (Route(name="outer", target=target), AgentClientOutbound(target))
-            async with rig(entry) as outer:
-                editor = await outer.connect("outer")
-                assert METHOD not in [each["id"] for each in (await editor.initialize())["authMethods"]]
-                session = await editor.new(cwd="/")
-                assert await editor.prompt(session, "through both") == {"stopReason": "end_turn"}
-                assert editor.text().strip() == "through both"
-                (made,) = await inner.clients.gateway.threads.list(ThreadQuery())
-                assert made.attributes["owner"] == "bob"
-
-    run(main())
+async def test_a_gateway_behind_a_gateway_is_shown_the_token_of_the_target(scheme: str) -> None:
+    async with gateway() as (inner, url):
+        there = url.replace("http", scheme)
+        target = AgentClientTarget.model_validate({"protocol": "agent_client", "url": there, "auth": {"bearer": BOB}})
+        entry: Any = (Route(name="outer", target=target), AgentClientOutbound(target))
+        async with rig(entry) as outer:
+            editor = await outer.connect("outer")
+            assert METHOD not in [each["id"] for each in (await editor.initialize())["authMethods"]]
+            session = await editor.new(cwd="/")
+            assert await editor.prompt(session, "through both") == {"stopReason": "end_turn"}
+            assert editor.text().strip() == "through both"
+            (made,) = await inner.clients.gateway.threads.list(ThreadQuery())
+            assert made.attributes["owner"] == "bob"

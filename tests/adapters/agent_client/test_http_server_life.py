@@ -26,7 +26,7 @@ from tests.adapters.agent_client.http_rig import (
     dropped,
     rig,
 )
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on, run
 from tests.support.scripted import until
 
 
@@ -142,39 +142,33 @@ async def test_silence_is_filled_with_comments() -> None:
         assert (await waiting)["id"] == asked
 
 
-def test_a_connection_without_streams_is_ended_after_a_while() -> None:
-    async def case() -> None:
-        async with rig(idle=300) as there, client(there.url) as here:
-            await later(290)
+@on(Clock)
+async def test_a_connection_without_streams_is_ended_after_a_while() -> None:
+    async with rig(idle=300) as there, client(there.url) as here:
+        await later(290)
+        assert len(there.alive) == 1
+        await later(20)
+        assert not there.alive
+        assert (await here.post({"method": "x"})).status_code == 404
+
+
+@on(Clock)
+async def test_an_open_stream_keeps_a_connection() -> None:
+    async with rig(idle=300) as there, client(there.url) as here:
+        async with here.stream():
+            await later(1000)
             assert len(there.alive) == 1
-            await later(20)
-            assert not there.alive
-            assert (await here.post({"method": "x"})).status_code == 404
-
-    run(case(), 10_000, loop_factory=Clock)
+        while there.alive:  # it counts from when the server knows that the stream is closed
+            await later(1)
 
 
-def test_an_open_stream_keeps_a_connection() -> None:
-    async def case() -> None:
-        async with rig(idle=300) as there, client(there.url) as here:
-            async with here.stream():
-                await later(1000)
-                assert len(there.alive) == 1
-            while there.alive:  # it counts from when the server knows that the stream is closed
-                await later(1)
-
-    run(case(), 10_000, loop_factory=Clock)
-
-
-def test_messages_keep_a_connection() -> None:
-    async def case() -> None:
-        async with rig(idle=300) as there, client(there.url) as here:
-            for _ in range(4):
-                await later(200)
-                assert (await here.post({"method": "_tick"})).status_code == 202
-            assert len(there.alive) == 1
-
-    run(case(), 10_000, loop_factory=Clock)
+@on(Clock)
+async def test_messages_keep_a_connection() -> None:
+    async with rig(idle=300) as there, client(there.url) as here:
+        for _ in range(4):
+            await later(200)
+            assert (await here.post({"method": "_tick"})).status_code == 202
+        assert len(there.alive) == 1
 
 
 async def test_connections_are_bounded_by_who_serves_them_and_a_place_is_given_back() -> None:

@@ -11,35 +11,31 @@ from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.turns import PromptTurn, V2PromptTurn
 from gateway.core.errors import Conflict
 from gateway.core.types import Thread
-from tests.support.aio import run
 
 
 def session() -> SessionContext:
     return SessionContext(Mock(), Thread(id="s", created_at=0.0, updated_at=0.0), "agent", Raw(b"{}"))
 
 
-def test_a_prompt_waits_for_the_last_one_and_a_session_is_opened_again_once_it_is_answered() -> None:
-    async def body() -> None:
-        state, first = session(), PromptTurn()
+async def test_a_prompt_waits_for_the_last_one_and_a_session_is_opened_again_once_it_is_answered() -> None:
+    state, first = session(), PromptTurn()
+    state.may_reopen()
+    state.begin(first)
+    for refused in (lambda: state.begin(PromptTurn()), state.may_reopen):
+        with pytest.raises(Conflict, match="session s is busy with its last prompt"):
+            refused()
+    assert state.turn is first
+    state.finish(PromptTurn())
+    assert state.turn is first
+    state.finish(first)
+    state.may_reopen()
+    state.begin(second := V2PromptTurn([]))
+    with pytest.raises(Conflict):
         state.may_reopen()
-        state.begin(first)
-        for refused in (lambda: state.begin(PromptTurn()), state.may_reopen):
-            with pytest.raises(Conflict, match="session s is busy with its last prompt"):
-                refused()
-        assert state.turn is first
-        state.finish(PromptTurn())
-        assert state.turn is first
-        state.finish(first)
-        state.may_reopen()
-        state.begin(second := V2PromptTurn([]))
-        with pytest.raises(Conflict):
-            state.may_reopen()
-        second.heard()
-        state.may_reopen()
-        with pytest.raises(Conflict):
-            state.begin(PromptTurn())
-
-    run(body())
+    second.heard()
+    state.may_reopen()
+    with pytest.raises(Conflict):
+        state.begin(PromptTurn())
 
 
 def test_a_client_is_told_what_was_until_it_was_and_not_once_it_has_left() -> None:

@@ -10,7 +10,6 @@ from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.turn import TURN, AgentTurn, TurnPhase, TurnStep
 from gateway.core.errors import IllegalEvent
 from tests.adapters.agent_client.outbound_agent import AGENT
-from tests.support.aio import run
 from tests.support.context import context
 
 LEGAL = {
@@ -28,19 +27,16 @@ def test_a_prompt_moves_as_the_table_says_and_no_other_way(phase: TurnPhase, ste
     assert (after and after.name.lower()) == LEGAL[phase].get(step.value)
 
 
-def test_an_illegal_move_changes_nothing() -> None:
-    async def body() -> None:
-        session = AgentSession("t1", 1.0, lambda _: None, lambda _: None)
-        turn = AgentTurn(context(AGENT, "hello"), session.note, session.calls)
+async def test_an_illegal_move_changes_nothing() -> None:
+    session = AgentSession("t1", 1.0, lambda _: None, lambda _: None)
+    turn = AgentTurn(context(AGENT, "hello"), session.note, session.calls)
+    session.begin(turn)
+    with pytest.raises(IllegalEvent):
         session.begin(turn)
-        with pytest.raises(IllegalEvent):
-            session.begin(turn)
-        assert session.turn is turn
-        assert turn.phase is TurnPhase.WORKING
-        session.end(turn)
-        with pytest.raises(IllegalEvent):
-            session.wait(turn)
-        assert session.turn is None
-        assert turn.phase is TurnPhase.OVER
-
-    run(body())
+    assert session.turn is turn
+    assert turn.phase is TurnPhase.WORKING
+    session.end(turn)
+    with pytest.raises(IllegalEvent):
+        session.wait(turn)
+    assert session.turn is None
+    assert turn.phase is TurnPhase.OVER

@@ -20,7 +20,6 @@ from tests.adapters.agent_context.inbound_talker import (
     response,
     text_of,
 )
-from tests.support.aio import run
 from tests.support.scripted import until
 
 COORDINATOR = "interlingua-tasks"
@@ -42,140 +41,119 @@ async def told_tasks(client: Talker) -> list[dict[str, Any]]:
 LABELS = {"echo": {"labels": {"specializations": ["echoing"]}}, "held": {"labels": {"tools": ["holding"]}}}
 
 
-def test_a_task_goes_to_who_can_do_it_and_its_answer_says_why() -> None:
-    async def main() -> None:
-        async with rig(routes=LABELS) as there, there.socket() as client:
-            meta = {"correlationId": "c", "progressToken": 7}
-            found = await client.ask("agent/delegate", task=task("t", "ECHOING"), meta=meta)
-            assert (found["task"]["id"], found["task"]["status"], found["task"]["agent"]) == ("t", "completed", "echo")
-            assert found["task"]["result"] == {"messages": [{"text": "do it "}]}
-            assert found["_meta"]["correlationId"] == "c"
-            assert found["_meta"]["interlingua/assignment"]["agent"] == "echo"
-            assert "".join(each["message"] for each in client.params_of("notifications/progress")) == "do it "
-            (listed,) = await told_tasks(client)
-            assert (listed["id"], listed["status"], listed["result"]) == ("t", "completed", found["task"]["result"])
-            attempt = await there.newest("echo")
-            assert attempt.request.attributes["correlationId"] == "c"
-
-    run(main())
+async def test_a_task_goes_to_who_can_do_it_and_its_answer_says_why() -> None:
+    async with rig(routes=LABELS) as there, there.socket() as client:
+        meta = {"correlationId": "c", "progressToken": 7}
+        found = await client.ask("agent/delegate", task=task("t", "ECHOING"), meta=meta)
+        assert (found["task"]["id"], found["task"]["status"], found["task"]["agent"]) == ("t", "completed", "echo")
+        assert found["task"]["result"] == {"messages": [{"text": "do it "}]}
+        assert found["_meta"]["correlationId"] == "c"
+        assert found["_meta"]["interlingua/assignment"]["agent"] == "echo"
+        assert "".join(each["message"] for each in client.params_of("notifications/progress")) == "do it "
+        (listed,) = await told_tasks(client)
+        assert (listed["id"], listed["status"], listed["result"]) == ("t", "completed", found["task"]["result"])
+        attempt = await there.newest("echo")
+        assert attempt.request.attributes["correlationId"] == "c"
 
 
-def test_an_agent_delegates_to_another_and_never_to_itself() -> None:
-    async def main() -> None:
-        async with (
-            rig() as there,
-            there.socket(hello=AGENT) as writer,
-            there.socket(hello=AGENT) as painter,
-        ):
-            await writer.register("writer", "paint")
-            await painter.register("painter", "paint")
+async def test_an_agent_delegates_to_another_and_never_to_itself() -> None:
+    async with (
+        rig() as there,
+        there.socket(hello=AGENT) as writer,
+        there.socket(hello=AGENT) as painter,
+    ):
+        await writer.register("writer", "paint")
+        await painter.register("painter", "paint")
 
+        async def work(params: dict[str, Any]) -> Any:
+            return response(f"painted for {params['source']}")
+
+        writer.on["agent/message"] = painter.on["agent/message"] = work
+        for number in range(3):
+            found = await writer.ask("agent/delegate", source="writer", task=task(f"t{number}", "paint"))
+            assert found["task"]["agent"] == "painter"
+        error = await refused(writer.ask("agent/delegate", task=task("t9", "paint", min_score=1, minScore=9)))
+        assert error.code == -32007
+
+
+async def test_work_that_is_delegated_round_and_round_ends() -> None:
+    async with rig() as there, there.socket(hello=AGENT) as one, there.socket(hello=AGENT) as two:
+        depth = 0
+
+        def passing(me: Talker, name: str) -> Any:
             async def work(params: dict[str, Any]) -> Any:
-                return response(f"painted for {params['source']}")
+                nonlocal depth
+                depth += 1
+                meta = {"correlationId": params["_meta"]["correlationId"]}
+                await me.ask("agent/delegate", source=name, task=task(f"{name}-{depth}", "paint"), meta=meta)
+                return response("done")
 
-            writer.on["agent/message"] = painter.on["agent/message"] = work
-            for number in range(3):
-                found = await writer.ask("agent/delegate", source="writer", task=task(f"t{number}", "paint"))
-                assert found["task"]["agent"] == "painter"
-            error = await refused(writer.ask("agent/delegate", task=task("t9", "paint", min_score=1, minScore=9)))
-            assert error.code == -32007
+            return work
 
-    run(main())
-
-
-def test_work_that_is_delegated_round_and_round_ends() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket(hello=AGENT) as one, there.socket(hello=AGENT) as two:
-            depth = 0
-
-            def passing(me: Talker, name: str) -> Any:
-                async def work(params: dict[str, Any]) -> Any:
-                    nonlocal depth
-                    depth += 1
-                    meta = {"correlationId": params["_meta"]["correlationId"]}
-                    await me.ask("agent/delegate", source=name, task=task(f"{name}-{depth}", "paint"), meta=meta)
-                    return response("done")
-
-                return work
-
-            await one.register("one", "paint")
-            await two.register("two", "paint")
-            one.on["agent/message"], two.on["agent/message"] = passing(one, "one"), passing(two, "two")
-            async with there.socket() as client:
-                error = await refused(client.ask("agent/delegate", task=task("t", "paint")))
-            assert error.code in (-32003, -32008) and depth < 20
-
-    run(main())
+        await one.register("one", "paint")
+        await two.register("two", "paint")
+        one.on["agent/message"], two.on["agent/message"] = passing(one, "one"), passing(two, "two")
+        async with there.socket() as client:
+            error = await refused(client.ask("agent/delegate", task=task("t", "paint")))
+        assert error.code in (-32003, -32008) and depth < 20
 
 
-def test_a_task_that_nobody_can_do_says_so_with_reasons() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket() as client:
-            error = await refused(client.ask("agent/delegate", task=task("t", "flying"), meta={"correlationId": "n"}))
-            assert error.code == -32007 and "echo: lacks flying" in error.message
-            assert (error.data["correlationId"], error.data["task"]["status"]) == ("n", "failed")
-
-    run(main())
+async def test_a_task_that_nobody_can_do_says_so_with_reasons() -> None:
+    async with rig() as there, there.socket() as client:
+        error = await refused(client.ask("agent/delegate", task=task("t", "flying"), meta={"correlationId": "n"}))
+        assert error.code == -32007 and "echo: lacks flying" in error.message
+        assert (error.data["correlationId"], error.data["task"]["status"]) == ("n", "failed")
 
 
-def test_a_deadline_in_the_past_is_refused_and_one_that_passes_is_an_error(
+async def test_a_deadline_in_the_past_is_refused_and_one_that_passes_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def main() -> None:
-        async with rig(routes=LABELS) as there, there.socket() as client:
-            asked = client.ask(
-                "agent/delegate", task=task("t", deadline="2025-02-22T12:00:00Z"), meta={"correlationId": "p"}
-            )
-            error = await refused(asked)
-            assert (error.code, error.data["code"], error.data["correlationId"]) == (-32006, "deadline", "p")
-            assert error.data["path"] == "/task/requirements/constraints/deadline"
-            assert await told_tasks(client) == []
-            monkeypatch.setattr(work, "ahead", lambda *_: None)  # it came in time, however slow the machine is
-            soon = task("u", "holding", deadline=in_seconds(0.2))
-            error = await refused(client.ask("agent/delegate", task=soon, meta={"correlationId": "s"}))
-            assert (error.code, error.data["correlationId"]) == (-32006, "s")
-            assert error.data["task"]["status"] == "expired"
-
-    run(main())
+    async with rig(routes=LABELS) as there, there.socket() as client:
+        asked = client.ask(
+            "agent/delegate", task=task("t", deadline="2025-02-22T12:00:00Z"), meta={"correlationId": "p"}
+        )
+        error = await refused(asked)
+        assert (error.code, error.data["code"], error.data["correlationId"]) == (-32006, "deadline", "p")
+        assert error.data["path"] == "/task/requirements/constraints/deadline"
+        assert await told_tasks(client) == []
+        monkeypatch.setattr(work, "ahead", lambda *_: None)  # it came in time, however slow the machine is
+        soon = task("u", "holding", deadline=in_seconds(0.2))
+        error = await refused(client.ask("agent/delegate", task=soon, meta={"correlationId": "s"}))
+        assert (error.code, error.data["correlationId"]) == (-32006, "s")
+        assert error.data["task"]["status"] == "expired"
 
 
-def test_the_same_task_twice_is_one_and_another_with_its_id_a_conflict() -> None:
-    async def main() -> None:
-        async with rig(routes=LABELS) as there, there.socket() as client, there.socket() as other:
-            first = await client.begin("agent/delegate", task=task("t", "holding"))
+async def test_the_same_task_twice_is_one_and_another_with_its_id_a_conflict() -> None:
+    async with rig(routes=LABELS) as there, there.socket() as client, there.socket() as other:
+        first = await client.begin("agent/delegate", task=task("t", "holding"))
+        await there.newest("held")
+        second = await other.begin("agent/delegate", task=task("t", "holding"))
+        error = await refused(other.ask("agent/delegate", task=task("t", "echoing")))
+        assert (error.code, error.data["code"]) == (-32005, "conflict")
+        there.gate.set()
+        assert (await first)["task"] == (await second)["task"]
+        assert len(await told_tasks(client)) == 1
+
+
+async def test_a_task_goes_on_when_its_client_leaves_and_ends_when_it_is_taken_back() -> None:
+    async with rig(routes=LABELS) as there:
+        async with there.socket() as client:
+            await client.begin("agent/delegate", task=task("kept", "holding"))
             await there.newest("held")
-            second = await other.begin("agent/delegate", task=task("t", "holding"))
-            error = await refused(other.ask("agent/delegate", task=task("t", "echoing")))
-            assert (error.code, error.data["code"]) == (-32005, "conflict")
-            there.gate.set()
-            assert (await first)["task"] == (await second)["task"]
-            assert len(await told_tasks(client)) == 1
-
-    run(main())
-
-
-def test_a_task_goes_on_when_its_client_leaves_and_ends_when_it_is_taken_back() -> None:
-    async def main() -> None:
-        async with rig(routes=LABELS) as there:
-            async with there.socket() as client:
-                await client.begin("agent/delegate", task=task("kept", "holding"))
-                await there.newest("held")
-            there.gate.set()
-            assert await _outcome(there) is RunStatus.SUCCESS
-            there.gate.clear()
-            async with there.socket() as client:
-                (listed,) = await told_tasks(client)
-                assert (listed["status"], listed["result"]["messages"][0]["text"]) == ("completed", "before after")
-                again = await client.ask("agent/delegate", task=task("kept", "holding"))
-                assert {**again["task"], "_meta": listed["_meta"]} == listed
-                asked = await client.begin("agent/delegate", task=task("back", "holding"))
-                await until(lambda: len(there.agents["held"].contexts) == 2)
-                await client.cancel(asked)
-                assert (await refused(asked)).code == -32800
-                assert await _outcome(there) is RunStatus.CANCELLED
-                assert (await told_tasks(client))[0]["status"] == "cancelled"
-
-    run(main())
+        there.gate.set()
+        assert await _outcome(there) is RunStatus.SUCCESS
+        there.gate.clear()
+        async with there.socket() as client:
+            (listed,) = await told_tasks(client)
+            assert (listed["status"], listed["result"]["messages"][0]["text"]) == ("completed", "before after")
+            again = await client.ask("agent/delegate", task=task("kept", "holding"))
+            assert {**again["task"], "_meta": listed["_meta"]} == listed
+            asked = await client.begin("agent/delegate", task=task("back", "holding"))
+            await until(lambda: len(there.agents["held"].contexts) == 2)
+            await client.cancel(asked)
+            assert (await refused(asked)).code == -32800
+            assert await _outcome(there) is RunStatus.CANCELLED
+            assert (await told_tasks(client))[0]["status"] == "cancelled"
 
 
 async def _outcome(there: Rig) -> RunStatus:
@@ -194,32 +172,27 @@ async def outcomes(client: Talker, count: int) -> list[dict[str, Any]]:
     return found()
 
 
-def test_who_does_not_wait_is_told_later() -> None:
-    async def main() -> None:
-        async with rig(routes=LABELS) as there, there.socket(hello=AGENT) as client:
-            asked = {"task": task("t", "holding"), "meta": {"correlationId": "w"}}
-            found = await client.ask("agent/delegate", wait=False, **asked)
-            assert found["task"]["status"] in ("pending", "running")
-            there.gate.set()
-            await until(
-                lambda: any(each["content"]["type"] == "response" for each in client.params_of("agent/message"))
-            )
-            told = client.params_of("agent/message")[-1]
-            assert (told["source"], text_of(told)) == ("interlingua", "before after")
-            assert told["content"]["payload"]["task"]["status"] == "completed"
-            assert told["_meta"]["correlationId"] == "w"
+async def test_who_does_not_wait_is_told_later() -> None:
+    async with rig(routes=LABELS) as there, there.socket(hello=AGENT) as client:
+        asked = {"task": task("t", "holding"), "meta": {"correlationId": "w"}}
+        found = await client.ask("agent/delegate", wait=False, **asked)
+        assert found["task"]["status"] in ("pending", "running")
+        there.gate.set()
+        await until(lambda: any(each["content"]["type"] == "response" for each in client.params_of("agent/message")))
+        told = client.params_of("agent/message")[-1]
+        assert (told["source"], text_of(told)) == ("interlingua", "before after")
+        assert told["content"]["payload"]["task"]["status"] == "completed"
+        assert told["_meta"]["correlationId"] == "w"
 
-            await client.tell("agent/delegate", task=task("u", "flying"), meta={"correlationId": "f"})
-            (told,) = await client.hears("agent/error")
-            assert (told["error"]["code"], told["_meta"], told["source"]) == (
-                -32007,
-                {"correlationId": "f"},
-                "interlingua",
-            )
-            await client.tell("agent/delegate", task=task("v", "echoing"), meta={"correlationId": "n"})
-            await until(lambda: client.params_of("agent/message")[-1]["_meta"]["correlationId"] == "n")
-
-    run(main())
+        await client.tell("agent/delegate", task=task("u", "flying"), meta={"correlationId": "f"})
+        (told,) = await client.hears("agent/error")
+        assert (told["error"]["code"], told["_meta"], told["source"]) == (
+            -32007,
+            {"correlationId": "f"},
+            "interlingua",
+        )
+        await client.tell("agent/delegate", task=task("v", "echoing"), meta={"correlationId": "n"})
+        await until(lambda: client.params_of("agent/message")[-1]["_meta"]["correlationId"] == "n")
 
 
 async def _silent(params: dict[str, Any]) -> Any:
@@ -227,105 +200,94 @@ async def _silent(params: dict[str, Any]) -> Any:
     return None
 
 
-def test_an_agent_that_goes_in_the_middle_leaves_its_task_to_another() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket() as client, there.socket(hello=AGENT) as second:
+async def test_an_agent_that_goes_in_the_middle_leaves_its_task_to_another() -> None:
+    async with rig() as there, there.socket() as client, there.socket(hello=AGENT) as second:
 
-            async def work(params: dict[str, Any]) -> Any:
-                return response("painted")
+        async def work(params: dict[str, Any]) -> Any:
+            return response("painted")
 
-            second.on["agent/message"] = work
-            async with there.socket(hello=AGENT) as first:
-                first.on["agent/message"] = _silent
-                await first.register("first", "paint")
-                asked = await client.begin("agent/delegate", task=task("t", "paint"))
-                await until(lambda: bool(first.asked))
-                await second.register("second", "paint")
-            found = await asked
-            assert [each["agent"] for each in found["task"]["attempts"]] == ["first", "second"]
-            assert found["task"]["attempts"][0]["status"] == "failed"
-            assert found["task"]["result"]["messages"] == [{"text": "painted"}]
-
-    run(main())
+        second.on["agent/message"] = work
+        async with there.socket(hello=AGENT) as first:
+            first.on["agent/message"] = _silent
+            await first.register("first", "paint")
+            asked = await client.begin("agent/delegate", task=task("t", "paint"))
+            await until(lambda: bool(first.asked))
+            await second.register("second", "paint")
+        found = await asked
+        assert [each["agent"] for each in found["task"]["attempts"]] == ["first", "second"]
+        assert found["task"]["attempts"][0]["status"] == "failed"
+        assert found["task"]["result"]["messages"] == [{"text": "painted"}]
 
 
 # --- approval, questions ---------------------------------------------------------------------------------------------
 
 
-def test_a_person_approves_a_task_where_the_route_says_so_by_a_message_a_form_or_a_tool() -> None:
-    async def main() -> None:
-        routes = {"echo": {**LABELS["echo"], "delegation": {"approve": True}}}
-        async with rig(routes=routes) as there:
-            async with there.socket(hello=AGENT) as client:
+async def test_a_person_approves_a_task_where_the_route_says_so_by_a_message_a_form_or_a_tool() -> None:
+    routes = {"echo": {**LABELS["echo"], "delegation": {"approve": True}}}
+    async with rig(routes=routes) as there:
+        async with there.socket(hello=AGENT) as client:
 
-                async def approve(params: dict[str, Any]) -> Any:
-                    question = params["content"]["payload"]
-                    assert (params["source"], question["kind"]) == ("interlingua", "permission")
-                    assert question["question"]["agent"] == "echo"
-                    return {"content": {"type": "response", "payload": {"answer": {"optionId": "approve"}}}}
+            async def approve(params: dict[str, Any]) -> Any:
+                question = params["content"]["payload"]
+                assert (params["source"], question["kind"]) == ("interlingua", "permission")
+                assert question["question"]["agent"] == "echo"
+                return {"content": {"type": "response", "payload": {"answer": {"optionId": "approve"}}}}
 
-                client.on["agent/message"] = approve
-                found = await client.ask("agent/delegate", task=task("a", "echoing"))
-                assert found["task"]["status"] == "completed"
+            client.on["agent/message"] = approve
+            found = await client.ask("agent/delegate", task=task("a", "echoing"))
+            assert found["task"]["status"] == "completed"
 
-                async def decline(params: dict[str, Any]) -> Any:
-                    return {"content": {"type": "response", "payload": {"outcome": "declined"}}}
+            async def decline(params: dict[str, Any]) -> Any:
+                return {"content": {"type": "response", "payload": {"outcome": "declined"}}}
 
-                client.on["agent/message"] = decline
-                error = await refused(client.ask("agent/delegate", task=task("b", "echoing")))
-                assert error.code == -32003 and error.data["task"]["status"] == "failed"
+            client.on["agent/message"] = decline
+            error = await refused(client.ask("agent/delegate", task=task("b", "echoing")))
+            assert error.code == -32003 and error.data["task"]["status"] == "failed"
 
-            async with there.socket(hello={"elicitation": {"form": {}}}) as client:
+        async with there.socket(hello={"elicitation": {"form": {}}}) as client:
 
-                async def accept(params: dict[str, Any]) -> Any:
-                    assert "echo" in params["message"]
-                    return {"action": "accept", "content": {"optionId": "approve"}}
+            async def accept(params: dict[str, Any]) -> Any:
+                assert "echo" in params["message"]
+                return {"action": "accept", "content": {"optionId": "approve"}}
 
-                client.on["elicitation/create"] = accept
-                arguments = {"message": "say it", "capabilities": ["echoing"]}
-                found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
-                assert found["content"][0]["text"] == "say it "
+            client.on["elicitation/create"] = accept
+            arguments = {"message": "say it", "capabilities": ["echoing"]}
+            found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
+            assert found["content"][0]["text"] == "say it "
 
-            async with there.socket() as client:
-                arguments["id"] = "c"
-                found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
-                assert found["isError"] and "taskAnswer" in found["content"][0]["text"]
-                assert found["structuredContent"]["task"]["status"] == "awaiting_approval"
-                for wrong, told in (
-                    ({"answer": {"optionId": "maybe"}}, "answer"),
-                    ({"interrupt": "x", "answer": 1}, ""),
-                ):
-                    bad = await client.ask("tools/call", name="taskAnswer", arguments={"taskId": "c", **wrong})
-                    assert bad["isError"] and told in bad["_meta"]["interlingua/failure"]["path"]
-                answer = {"taskId": "c", "answer": {"optionId": "approve"}}
-                found = await client.ask("tools/call", name="taskAnswer", arguments=answer)
-                assert (found["isError"], found["content"][0]["text"]) == (False, "say it ")
-                again = await client.ask("tools/call", name="taskAnswer", arguments=answer)
-                assert again["isError"]
-
-    run(main())
+        async with there.socket() as client:
+            arguments["id"] = "c"
+            found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
+            assert found["isError"] and "taskAnswer" in found["content"][0]["text"]
+            assert found["structuredContent"]["task"]["status"] == "awaiting_approval"
+            for wrong, told in (
+                ({"answer": {"optionId": "maybe"}}, "answer"),
+                ({"interrupt": "x", "answer": 1}, ""),
+            ):
+                bad = await client.ask("tools/call", name="taskAnswer", arguments={"taskId": "c", **wrong})
+                assert bad["isError"] and told in bad["_meta"]["interlingua/failure"]["path"]
+            answer = {"taskId": "c", "answer": {"optionId": "approve"}}
+            found = await client.ask("tools/call", name="taskAnswer", arguments=answer)
+            assert (found["isError"], found["content"][0]["text"]) == (False, "say it ")
+            again = await client.ask("tools/call", name="taskAnswer", arguments=answer)
+            assert again["isError"]
 
 
-def test_who_cannot_be_asked_answers_with_a_handle() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket() as client:
-            content = {"type": "request", "payload": {"messages": [{"text": "?"}]}}
-            error = await refused(
-                client.ask("agent/message", target="asker", content=content, meta={"correlationId": "h"})
-            )
-            assert (error.code, error.message, error.data["correlationId"]) == (-32050, "Is it?", "h")
-            meta = {"interlingua/resume": error.data["resume"]}
-            content = {"type": "request", "payload": {"answer": {"ok": 5}}}
-            error = await refused(client.ask("agent/message", target="asker", content=content, meta=meta))
-            assert error.code == -32001  # it stays open
-            content = {"type": "request", "payload": {"answer": {"ok": True}}}
-            found = await client.ask("agent/message", target="asker", content=content, meta=meta)
-            assert text_of(found) == "Let me see. answered {'ok': True}"
-            assert found["_meta"]["correlationId"] == "h"
-            error = await refused(client.ask("agent/message", target="asker", content=content, meta=meta))
-            assert error.code == -32005
-
-    run(main())
+async def test_who_cannot_be_asked_answers_with_a_handle() -> None:
+    async with rig() as there, there.socket() as client:
+        content = {"type": "request", "payload": {"messages": [{"text": "?"}]}}
+        error = await refused(client.ask("agent/message", target="asker", content=content, meta={"correlationId": "h"}))
+        assert (error.code, error.message, error.data["correlationId"]) == (-32050, "Is it?", "h")
+        meta = {"interlingua/resume": error.data["resume"]}
+        content = {"type": "request", "payload": {"answer": {"ok": 5}}}
+        error = await refused(client.ask("agent/message", target="asker", content=content, meta=meta))
+        assert error.code == -32001  # it stays open
+        content = {"type": "request", "payload": {"answer": {"ok": True}}}
+        found = await client.ask("agent/message", target="asker", content=content, meta=meta)
+        assert text_of(found) == "Let me see. answered {'ok': True}"
+        assert found["_meta"]["correlationId"] == "h"
+        error = await refused(client.ask("agent/message", target="asker", content=content, meta=meta))
+        assert error.code == -32005
 
 
 @pytest.mark.parametrize(
@@ -338,107 +300,97 @@ def test_who_cannot_be_asked_answers_with_a_handle() -> None:
         ({"messages": [{"text": "perhaps"}]}, "declined None"),
     ],
 )
-def test_an_agent_is_asked_by_a_message_and_its_answer_read_in_any_form(payload: dict[str, Any], said: str) -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket(hello=AGENT) as client:
+async def test_an_agent_is_asked_by_a_message_and_its_answer_read_in_any_form(
+    payload: dict[str, Any], said: str
+) -> None:
+    async with rig() as there, there.socket(hello=AGENT) as client:
 
-            async def answer(params: dict[str, Any]) -> Any:
-                assert params["_meta"]["correlationId"] == "q" and params["source"] == "asker"
-                assert params["content"]["payload"]["messages"][-1]["text"] == "Is it?"
-                return {"content": {"type": "response", "payload": payload}}
+        async def answer(params: dict[str, Any]) -> Any:
+            assert params["_meta"]["correlationId"] == "q" and params["source"] == "asker"
+            assert params["content"]["payload"]["messages"][-1]["text"] == "Is it?"
+            return {"content": {"type": "response", "payload": payload}}
 
-            client.on["agent/message"] = answer
-            found = await client.message("asker", meta={"correlationId": "q"})
-            assert text_of(found) == f"Let me see. {said}"
-
-    run(main())
+        client.on["agent/message"] = answer
+        found = await client.message("asker", meta={"correlationId": "q"})
+        assert text_of(found) == f"Let me see. {said}"
 
 
-def test_a_question_of_a_registered_agent_reaches_the_one_that_asked_it() -> None:
-    async def main() -> None:
-        async with rig() as there, there.socket(hello=AGENT) as painter, there.socket(hello=AGENT) as client:
-            await painter.register("painter")
+async def test_a_question_of_a_registered_agent_reaches_the_one_that_asked_it() -> None:
+    async with rig() as there, there.socket(hello=AGENT) as painter, there.socket(hello=AGENT) as client:
+        await painter.register("painter")
 
-            async def work(params: dict[str, Any]) -> Any:
-                answer = await painter.ask(
-                    "agent/message",
-                    source="painter",
-                    target="interlingua",
-                    content={"type": "request", "payload": {"messages": [{"text": "Which colour?"}]}},
-                    meta={"correlationId": params["_meta"]["correlationId"]},
-                )
-                return response(f"painted {text_of(answer)}")
+        async def work(params: dict[str, Any]) -> Any:
+            answer = await painter.ask(
+                "agent/message",
+                source="painter",
+                target="interlingua",
+                content={"type": "request", "payload": {"messages": [{"text": "Which colour?"}]}},
+                meta={"correlationId": params["_meta"]["correlationId"]},
+            )
+            return response(f"painted {text_of(answer)}")
 
-            async def colour(params: dict[str, Any]) -> Any:
-                assert params["content"]["payload"]["messages"] == [{"text": "Which colour?"}]
-                return response("blue")
+        async def colour(params: dict[str, Any]) -> Any:
+            assert params["content"]["payload"]["messages"] == [{"text": "Which colour?"}]
+            return response("blue")
 
-            painter.on["agent/message"] = work
-            client.on["agent/message"] = colour
-            assert text_of(await client.message("painter")) == "painted blue"
-
-    run(main())
+        painter.on["agent/message"] = work
+        client.on["agent/message"] = colour
+        assert text_of(await client.message("painter")) == "painted blue"
 
 
 # --- the tool --------------------------------------------------------------------------------------------------------
 
 
-def test_the_tool_takes_a_task_in_words_and_says_what_went_wrong_to_a_model() -> None:
-    async def main() -> None:
-        async with rig(routes=LABELS) as there, there.socket() as client:
-            meta = {"progressToken": "p", "correlationId": "t"}
-            arguments: dict[str, Any] = {"message": "one two", "agentId": "echo"}
-            found = await client.ask("tools/call", name="taskAssign", arguments=arguments, meta=meta)
-            assert (found["content"][0]["text"], found["isError"]) == ("one two ", False)
-            assert found["_meta"]["correlationId"] == "t"
-            assert found["_meta"]["interlingua/assignment"]["agent"] == "echo"
-            assert client.params_of("notifications/progress")
-            for arguments, code in (
-                ({}, "invalid"),
-                ({"message": 5}, "invalid"),
-                ({"message": "x", "agentId": "no such"}, "invalid"),
-                ({"message": "x", "capabilities": ["flying"]}, "no_match"),
-                ({"message": "x", "agentId": "failer"}, "agent_failed"),
-                ({"message": "x", "deadline": "2025-01-01T00:00:00Z"}, "deadline"),
-            ):
-                found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
-                assert found["isError"] and found["_meta"]["interlingua/failure"]["code"] == code, found
-            arguments = {"message": "x", "agentId": "held", "wait": False, "id": "later"}
+async def test_the_tool_takes_a_task_in_words_and_says_what_went_wrong_to_a_model() -> None:
+    async with rig(routes=LABELS) as there, there.socket() as client:
+        meta = {"progressToken": "p", "correlationId": "t"}
+        arguments: dict[str, Any] = {"message": "one two", "agentId": "echo"}
+        found = await client.ask("tools/call", name="taskAssign", arguments=arguments, meta=meta)
+        assert (found["content"][0]["text"], found["isError"]) == ("one two ", False)
+        assert found["_meta"]["correlationId"] == "t"
+        assert found["_meta"]["interlingua/assignment"]["agent"] == "echo"
+        assert client.params_of("notifications/progress")
+        for arguments, code in (
+            ({}, "invalid"),
+            ({"message": 5}, "invalid"),
+            ({"message": "x", "agentId": "no such"}, "invalid"),
+            ({"message": "x", "capabilities": ["flying"]}, "no_match"),
+            ({"message": "x", "agentId": "failer"}, "agent_failed"),
+            ({"message": "x", "deadline": "2025-01-01T00:00:00Z"}, "deadline"),
+        ):
             found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
-            assert found["structuredContent"]["task"]["status"] in ("pending", "running")
-            there.gate.set()
-            async with asyncio.timeout(30):
-                while (await told_tasks(client))[0]["status"] != "completed":
-                    pass
+            assert found["isError"] and found["_meta"]["interlingua/failure"]["code"] == code, found
+        arguments = {"message": "x", "agentId": "held", "wait": False, "id": "later"}
+        found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
+        assert found["structuredContent"]["task"]["status"] in ("pending", "running")
+        there.gate.set()
+        async with asyncio.timeout(30):
+            while (await told_tasks(client))[0]["status"] != "completed":
+                pass
 
-    run(main())
 
-
-def test_an_agent_that_only_acknowledges_a_question_answers_it_later() -> None:
+async def test_an_agent_that_only_acknowledges_a_question_answers_it_later() -> None:
     async def accept(params: dict[str, Any]) -> Any:
         return {"status": "received"}
 
-    async def main() -> None:
-        async with rig() as there:
-            async with there.socket(hello=AGENT) as client:
-                client.on["agent/message"] = accept
-                meta = {"correlationId": "l"}
-                asked = await client.begin("agent/message", target="asker", content=request("?"), meta=meta)
-                await until(lambda: len(client.asked) == 1)
-                content = {"type": "response", "payload": {"answer": {"ok": 5}}}
-                await client.tell("agent/message", target="interlingua", content=content, meta=meta)
-                await until(lambda: len(client.asked) == 2)  # it did not fit: the same question again
-                content = {"type": "response", "payload": {"answer": {"ok": True}}}
-                meta = {"interlingua/resume": client.asked[1]["params"]["_meta"]["interlingua/resume"]}
-                assert await client.ask("agent/message", target="interlingua", content=content, meta=meta) == {}
-                assert text_of(await asked) == "Let me see. answered {'ok': True}"
+    async with rig() as there:
+        async with there.socket(hello=AGENT) as client:
+            client.on["agent/message"] = accept
+            meta = {"correlationId": "l"}
+            asked = await client.begin("agent/message", target="asker", content=request("?"), meta=meta)
+            await until(lambda: len(client.asked) == 1)
+            content = {"type": "response", "payload": {"answer": {"ok": 5}}}
+            await client.tell("agent/message", target="interlingua", content=content, meta=meta)
+            await until(lambda: len(client.asked) == 2)  # it did not fit: the same question again
+            content = {"type": "response", "payload": {"answer": {"ok": True}}}
+            meta = {"interlingua/resume": client.asked[1]["params"]["_meta"]["interlingua/resume"]}
+            assert await client.ask("agent/message", target="interlingua", content=content, meta=meta) == {}
+            assert text_of(await asked) == "Let me see. answered {'ok': True}"
 
-                await client.begin("agent/message", target="asker", content=request("?"))
-                await until(lambda: len(client.asked) == 3)
-            left = (await there.newest("asker")).id
-            async with asyncio.timeout(30):
-                while not (found := await there.engine.runs.get(left)).status.ended:  # noqa: ASYNC110 - it waits, meanwhile
-                    await asyncio.sleep(0.002)
-            assert found.status is RunStatus.CANCELLED
-
-    run(main())
+            await client.begin("agent/message", target="asker", content=request("?"))
+            await until(lambda: len(client.asked) == 3)
+        left = (await there.newest("asker")).id
+        async with asyncio.timeout(30):
+            while not (found := await there.engine.runs.get(left)).status.ended:  # noqa: ASYNC110 - it waits, meanwhile
+                await asyncio.sleep(0.002)
+        assert found.status is RunStatus.CANCELLED

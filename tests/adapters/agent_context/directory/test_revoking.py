@@ -6,37 +6,30 @@ import pytest
 
 from gateway.core.errors import Denied
 from tests.adapters.agent_context.directory.rig import ANNA, house, session
-from tests.support.aio import run
 
 
-def test_an_id_can_be_revoked_before_anybody_has_it_and_after_it_was_forgotten() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            await it.directory.revoking.revoke("it")
-            await it.look()
-            with pytest.raises(Denied, match="revoked"):
-                await it.register()
-            assert not it.directory.ids()
-            await it.directory.revoking.restore("it")
+async def test_an_id_can_be_revoked_before_anybody_has_it_and_after_it_was_forgotten() -> None:
+    async with house() as it:
+        await it.directory.revoking.revoke("it")
+        await it.look()
+        with pytest.raises(Denied, match="revoked"):
             await it.register()
-            await it.directory.revoking.revoke("it")
-            await it.directory.unregister("it", ANNA)
-            with pytest.raises(Denied):
-                it.directory.check("it")
+        assert not it.directory.ids()
+        await it.directory.revoking.restore("it")
+        await it.register()
+        await it.directory.revoking.revoke("it")
+        await it.directory.unregister("it", ANNA)
+        with pytest.raises(Denied):
+            it.directory.check("it")
 
-    run(scene())
 
-
-def test_a_session_is_let_in_as_long_as_one_of_its_agents_may() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            at = await it.register("one")
-            await it.register("two", at=at)
-            await it.directory.revoking.revoke("one")
+async def test_a_session_is_let_in_as_long_as_one_of_its_agents_may() -> None:
+    async with house() as it:
+        at = await it.register("one")
+        await it.register("two", at=at)
+        await it.directory.revoking.revoke("one")
+        it.directory.admit(at)
+        await it.directory.revoking.revoke("two")
+        with pytest.raises(Denied, match="one, two"):
             it.directory.admit(at)
-            await it.directory.revoking.revoke("two")
-            with pytest.raises(Denied, match="one, two"):
-                it.directory.admit(at)
-            it.directory.admit(session())
-
-    run(scene())
+        it.directory.admit(session())

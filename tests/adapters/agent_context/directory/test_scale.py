@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from adapters.agent_context.wire import PROTOCOL
 from tests.adapters.agent_context.directory.rig import House, house
-from tests.support.aio import run
 
 MANY = 10_000
 
@@ -47,15 +46,12 @@ async def turns(work: Awaitable[Any]) -> tuple[Any, int]:
     return found, count
 
 
-def test_the_directory_a_search_the_candidates_and_a_look_leave_others_their_turns() -> None:
-    async def scene() -> None:
-        async with house() as it:
-            await crowd(it)
-            it.clock.pass_(31)
-            for work in (it.directory.entries(), it.directory.search(["hammer"]), it.directory.candidates()):
-                found, others = await turns(work)
-                assert len(found) == MANY and others >= MANY // 100
-            _, others = await turns(it.directory._sweep())
-            assert others >= MANY // 100
-
-    run(scene())
+async def test_the_directory_a_search_the_candidates_and_a_look_leave_others_their_turns() -> None:
+    async with house() as it:
+        await crowd(it)
+        it.clock.pass_(31)
+        for work in (it.directory.entries(), it.directory.search(["hammer"]), it.directory.candidates()):
+            found, others = await turns(work)
+            assert len(found) == MANY and others >= MANY // 100
+        _, others = await turns(it.directory._sweep())
+        assert others >= MANY // 100
