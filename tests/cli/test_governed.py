@@ -94,29 +94,26 @@ def test_a_promise_that_the_agent_cannot_keep_is_a_failed_start(tmp_path: Path) 
     assert line.endswith("sse: promises agent.mcpCapabilities.sse, which agent scripted cannot do")
 
 
-def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path: Path) -> None:
+async def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path: Path) -> None:
     documents(tmp_path, aip44={"capabilities": {"agent": {"mcpCapabilities": {"sse": True}}}})
     (tmp_path / "routes.yaml").write_text(
         table(target={"protocol": "agent_connect", "url": "http://127.0.0.1:1", "agent": "x"})
     )
 
-    async def story() -> None:
-        app = App(load(tmp_path / "routes.yaml"))
-        await app.start()
-        (entry,) = app.gateway.agents.configured
-        assert not entry.ready
+    app = App(load(tmp_path / "routes.yaml"))
+    await app.start()
+    (entry,) = app.gateway.agents.configured
+    assert not entry.ready
 
-        async def described() -> Agent:
-            return AGENT
+    async def described() -> Agent:
+        return AGENT
 
-        entry.outbound.describe = described  # type: ignore[method-assign]
-        entry.asked_at = -1e9
-        with pytest.raises(Unavailable, match=r"promises agent\.mcpCapabilities\.sse"):
-            await app.gateway.runs.start(RunRequest(agent="scripted", protocol="example", input={"message": "x"}))
-        assert entry.reachable and not entry.ready
-        await app.stop()
-
-    aio.run(story())
+    entry.outbound.describe = described  # type: ignore[method-assign]
+    entry.asked_at = -1e9
+    with pytest.raises(Unavailable, match=r"promises agent\.mcpCapabilities\.sse"):
+        await app.gateway.runs.start(RunRequest(agent="scripted", protocol="example", input={"message": "x"}))
+    assert entry.reachable and not entry.ready
+    await app.stop()
 
 
 def test_gateways_on_one_store_with_disks_of_their_own_are_told_apart_by_name(folder: Path) -> None:
@@ -164,7 +161,7 @@ def test_a_changed_document_is_taken_and_a_wrong_one_is_refused(gateway: Gateway
     client.close()
 
 
-def test_signing_that_is_required_needs_a_key(tmp_path: Path) -> None:
+async def test_signing_that_is_required_needs_a_key(tmp_path: Path) -> None:
     documents(tmp_path, signing={"required": True})
     (tmp_path / "routes.yaml").write_text(table())
     done = interlingua("serve", "--port", "0", cwd=tmp_path)
@@ -173,11 +170,8 @@ def test_signing_that_is_required_needs_a_key(tmp_path: Path) -> None:
     assert f"GOVERNANCE.md:21 {told}" in done.stderr
     (tmp_path / "routes.yaml").write_text(json.dumps({**json.loads(table()), "audit": {"key": "gone.pem"}}))
 
-    async def story() -> None:
-        with pytest.raises(Invalid, match=r"gone\.pem: no private key that can be read: no such file or directory$"):
-            await App(load(tmp_path / "routes.yaml")).start()
-
-    aio.run(story())
+    with pytest.raises(Invalid, match=r"gone\.pem: no private key that can be read: no such file or directory$"):
+        await App(load(tmp_path / "routes.yaml")).start()
 
 
 def test_a_key_signs_every_entry(tmp_path: Path) -> None:

@@ -11,20 +11,17 @@ from tests.support import aio, scripted
 from tests.support.scripted import Scripted, request
 
 
-def test_a_run_whose_end_cannot_be_encoded_ends() -> None:
+async def test_a_run_whose_end_cannot_be_encoded_ends() -> None:
     async def no_json(context: RunContext) -> None:
         context.emit(e.RunFailed(failure=Failure(code="agent_failed", message="x"), origin={"error": object()}))
         await context.drain()
 
-    async def story() -> None:
-        async with scripted.engine((scripted.route(), Scripted(no_json))) as engine:
-            run = await engine.runs.start(request())
-            done = await engine.runs.wait(run.id, 30)
-            assert done is not None and done.status is RunStatus.ERROR
-            assert done.failure is not None and done.failure.code == "internal"
-            assert not engine.live
-
-    aio.run(story())
+    async with scripted.engine((scripted.route(), Scripted(no_json))) as engine:
+        run = await engine.runs.start(request())
+        done = await engine.runs.wait(run.id, 30)
+        assert done is not None and done.status is RunStatus.ERROR
+        assert done.failure is not None and done.failure.code == "internal"
+        assert not engine.live
 
 
 def test_half_a_surrogate_pair_in_anything_that_an_agent_says_is_replaced(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,6 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.types import ModelTraits, Standing
 from gateway.transport.pipe import Pipe
 from tests.runs.test_roster import spoken
-from tests.support import aio
 from tests.support.scripted import AGENT, Scripted, echo, until
 
 FILE = """
@@ -104,36 +103,30 @@ def house(running: App) -> House:
     return half
 
 
-def test_what_is_registered_at_one_gateway_is_an_agent_at_every_one(
+async def test_what_is_registered_at_one_gateway_is_an_agent_at_every_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "HOSTED_SECONDS", 0.01)
 
-    async def story() -> None:
-        async with started(tmp_path) as first, started(tmp_path, "{}") as second:
-            assert not second.gateway.agents.hosts
-            half = await second.conversing("house")
-            assert half is house(second) and half.opened == house(first).opened == 1
-            assert await second.conversing("house") is half
-            await first.gateway.records.keep("house", "agent/guest", {}, owner="ann")
-            await until(lambda: all("guest" in one.gateway.agents.names("test") for one in (first, second)))
-            assert "hello" in await spoken(second.gateway, "guest")
-            await second.gateway.records.forget("house", "agent/guest")
-            await until(lambda: all("guest" not in one.gateway.agents.names("test") for one in (first, second)))
-            await first.gateway.records.keep("house", "agent/lasting", {}, owner="ann")
-        assert (half.closed, house(first).closed) == (1, 1)
-        async with started(tmp_path) as third:
-            assert "lasting" in third.gateway.agents.names("test"), "read before the first request"
-
-    aio.run(story())
+    async with started(tmp_path) as first, started(tmp_path, "{}") as second:
+        assert not second.gateway.agents.hosts
+        half = await second.conversing("house")
+        assert half is house(second) and half.opened == house(first).opened == 1
+        assert await second.conversing("house") is half
+        await first.gateway.records.keep("house", "agent/guest", {}, owner="ann")
+        await until(lambda: all("guest" in one.gateway.agents.names("test") for one in (first, second)))
+        assert "hello" in await spoken(second.gateway, "guest")
+        await second.gateway.records.forget("house", "agent/guest")
+        await until(lambda: all("guest" not in one.gateway.agents.names("test") for one in (first, second)))
+        await first.gateway.records.keep("house", "agent/lasting", {}, owner="ann")
+    assert (half.closed, house(first).closed) == (1, 1)
+    async with started(tmp_path) as third:
+        assert "lasting" in third.gateway.agents.names("test"), "read before the first request"
 
 
-def test_what_a_route_says_of_its_agent_comes_before_what_the_agent_says(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with started(tmp_path) as running:
-            own, rated = await asyncio.gather(*(running.gateway.agents.get(name, "test") for name in ("own", "rated")))
-            assert (own.standing, own.model) == (KNOWN, ModelTraits(speed=1.0))
-            assert rated.standing == Standing(approve=False, quality=9.0, security=3.0)
-            assert rated.model == ModelTraits(cost=0.1)
-
-    aio.run(story())
+async def test_what_a_route_says_of_its_agent_comes_before_what_the_agent_says(tmp_path: Path) -> None:
+    async with started(tmp_path) as running:
+        own, rated = await asyncio.gather(*(running.gateway.agents.get(name, "test") for name in ("own", "rated")))
+        assert (own.standing, own.model) == (KNOWN, ModelTraits(speed=1.0))
+        assert rated.standing == Standing(approve=False, quality=9.0, security=3.0)
+        assert rated.model == ModelTraits(cost=0.1)

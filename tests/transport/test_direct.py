@@ -18,7 +18,6 @@ from gateway.transport.rpc import Peer, incoming
 from gateway.transport.stdio.lines import HELD, LineReader
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id
-from tests.support import aio
 from tests.support.rpc import Recorder, settled
 
 ARRIVED = 20.0
@@ -95,191 +94,161 @@ async def peer_of(handler: Recorder) -> AsyncIterator[tuple[Peer, Half]]:
         yield peer, half
 
 
-def test_what_comes_while_somebody_waits_is_shown_first_and_what_is_left_is_received_in_order() -> None:
-    async def main() -> None:
-        half = Half()
-        shown: list[list[bytes]] = []
+async def test_what_comes_while_somebody_waits_is_shown_first_and_what_is_left_is_received_in_order() -> None:
+    half = Half()
+    shown: list[list[bytes]] = []
 
-        def take(lines: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
-            shown.append([line for line in lines if isinstance(line, bytes)])
-            return lines[2:]
+    def take(lines: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
+        shown.append([line for line in lines if isinstance(line, bytes)])
+        return lines[2:]
 
-        half.direct(take)
-        received = asyncio.create_task(half.reader.take())
-        await settled()
-        half.say(b"1", b"2")
-        await until(lambda: len(shown) == 1)
-        await settled()
-        assert not received.done()  # nobody is woken for nothing
-        half.say(b"3", b"4", b"5")
-        assert await received == [b"5"]
-        half.say(b"6", b"7")  # nobody waits
-        await until(lambda: bool(half.reader._lines))
-        assert await half.reader.take() == [b"6", b"7"]
-        assert shown == [[b"1", b"2"], [b"3", b"4", b"5"]]
-        await half.aclose()
-
-    aio.run(main())
+    half.direct(take)
+    received = asyncio.create_task(half.reader.take())
+    await settled()
+    half.say(b"1", b"2")
+    await until(lambda: len(shown) == 1)
+    await settled()
+    assert not received.done()  # nobody is woken for nothing
+    half.say(b"3", b"4", b"5")
+    assert await received == [b"5"]
+    half.say(b"6", b"7")  # nobody waits
+    await until(lambda: bool(half.reader._lines))
+    assert await half.reader.take() == [b"6", b"7"]
+    assert shown == [[b"1", b"2"], [b"3", b"4", b"5"]]
+    await half.aclose()
 
 
-def test_a_pipe_whose_messages_are_all_taken_is_read_on_however_much_comes() -> None:
-    async def main() -> None:
-        half, left = Half(), 0
-        line = b"x" * 4095
+async def test_a_pipe_whose_messages_are_all_taken_is_read_on_however_much_comes() -> None:
+    half, left = Half(), 0
+    line = b"x" * 4095
 
-        def take(lines: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
-            nonlocal left
-            left -= len(lines)
-            return []
+    def take(lines: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
+        nonlocal left
+        left -= len(lines)
+        return []
 
-        def all_taken() -> bool:
-            return left == 0
+    def all_taken() -> bool:
+        return left == 0
 
-        half.direct(take)
-        received = asyncio.create_task(half.reader.take())
-        await settled()
-        for _ in range(3 * HELD // (8 * len(line))):
-            left = 8
-            half.say(*[line] * left)
-            await until(all_taken)
+    half.direct(take)
+    received = asyncio.create_task(half.reader.take())
+    await settled()
+    for _ in range(3 * HELD // (8 * len(line))):
+        left = 8
+        half.say(*[line] * left)
+        await until(all_taken)
+    os.close(half.far)
+    assert await received == []
+    await half.aclose()
+
+
+async def test_what_a_swift_handler_takes_and_what_it_leaves_stay_in_order() -> None:
+    handler = Quick()
+    async with peer_of(handler) as (_, half):
+        half.say(SWIFT, SWIFT)
+        await until(lambda: len(handler.heard) == 2)
+        half.say(SWIFT, SLOW, SWIFT, SWIFT, SLOW, SLOW, SWIFT)
+        await until(lambda: len(handler.heard) == 9)
+        assert handler.order == ["taken"] * 3 + ["slow", "taken", "taken", "slow", "slow", "taken"]
+
+
+async def test_nothing_is_taken_before_who_was_answered_has_gone_on() -> None:
+    handler = Quick()
+    async with peer_of(handler) as (peer, half):
+
+        async def ask() -> None:
+            await peer.request("m")
+            handler.heard.append(("request", "gone on"))
+
+        asking = asyncio.create_task(ask())
+        await until(lambda: bool(half.sent))
+        half.say(SWIFT, ANSWER, SWIFT)
+        await asking
+        await until(lambda: len(handler.heard) == 3)
+        assert [each[1] if len(each) > 1 else each[0] for each in handler.heard] == ["taken", "gone on", "taken"]
+
+
+async def test_nothing_is_taken_while_a_notification_before_it_is_waited_for() -> None:
+    handler = Quick()
+    handler.hold = asyncio.Event()
+    async with peer_of(handler) as (_, half):
+        half.say(SLOW)
+        await until(lambda: handler.order == ["slow"])
+        half.say(SWIFT)
+        await settled(50)
+        assert handler.order == ["slow"]
+        handler.hold.set()
+        await until(lambda: handler.order == ["slow", "taken"])
+
+
+async def test_a_handler_that_is_not_swift_hears_everything_the_usual_way() -> None:
+    handler = Recorder()
+    async with peer_of(handler) as (_, half):
+        half.say(SWIFT, SLOW)
+        await until(lambda: len(handler.heard) == 2)
+        assert [each[1] for each in handler.heard] == ["swift", "slow"]
+
+
+async def test_requests_answers_and_notifications_that_nothing_waits_for_do_not_wake_the_reader() -> None:
+    handler = Recorder()
+    async with peer_of(handler) as (peer, half):
+        asking = asyncio.create_task(peer.request("m"))
+        await until(lambda: bool(half.sent))
+        half.say(SLOW, b'{"jsonrpc":"2.0","id":7,"method":"theirs"}', ANSWER)
+        assert bytes(await asking) == b"null"
+        await until(lambda: len(half.sent) == 2)
+        assert [each[1] for each in handler.heard] == ["slow", "theirs"] and half.received == []
+        half.say(b"no message", SLOW)
+        await until(lambda: len(handler.heard) == 4)
+        assert half.received == [b"no message", SLOW]
+
+
+async def test_what_comes_after_a_notification_that_is_waited_for_waits_and_the_end_comes_after_both() -> None:
+    handler = Recorder()
+    handler.hold = asyncio.Event()
+    async with peer_of(handler) as (peer, half):
+        half.say(SLOW, SLOW)
+        await until(lambda: bool(half.received))
         os.close(half.far)
-        assert await received == []
-        await half.aclose()
-
-    aio.run(main())
-
-
-def test_what_a_swift_handler_takes_and_what_it_leaves_stay_in_order() -> None:
-    async def main() -> None:
-        handler = Quick()
-        async with peer_of(handler) as (_, half):
-            half.say(SWIFT, SWIFT)
-            await until(lambda: len(handler.heard) == 2)
-            half.say(SWIFT, SLOW, SWIFT, SWIFT, SLOW, SLOW, SWIFT)
-            await until(lambda: len(handler.heard) == 9)
-            assert handler.order == ["taken"] * 3 + ["slow", "taken", "taken", "slow", "slow", "taken"]
-
-    aio.run(main())
+        await settled(50)
+        assert len(handler.heard) == 1 and peer.gone is None
+        handler.hold.set()
+        async with asyncio.timeout(ARRIVED):
+            await peer.wait_closed()
+        assert len(handler.heard) == 2
 
 
-def test_nothing_is_taken_before_who_was_answered_has_gone_on() -> None:
-    async def main() -> None:
-        handler = Quick()
-        async with peer_of(handler) as (peer, half):
-
-            async def ask() -> None:
-                await peer.request("m")
-                handler.heard.append(("request", "gone on"))
-
-            asking = asyncio.create_task(ask())
-            await until(lambda: bool(half.sent))
-            half.say(SWIFT, ANSWER, SWIFT)
-            await asking
-            await until(lambda: len(handler.heard) == 3)
-            assert [each[1] if len(each) > 1 else each[0] for each in handler.heard] == ["taken", "gone on", "taken"]
-
-    aio.run(main())
-
-
-def test_nothing_is_taken_while_a_notification_before_it_is_waited_for() -> None:
-    async def main() -> None:
-        handler = Quick()
-        handler.hold = asyncio.Event()
-        async with peer_of(handler) as (_, half):
-            half.say(SLOW)
-            await until(lambda: handler.order == ["slow"])
-            half.say(SWIFT)
-            await settled(50)
-            assert handler.order == ["slow"]
-            handler.hold.set()
-            await until(lambda: handler.order == ["slow", "taken"])
-
-    aio.run(main())
-
-
-def test_a_handler_that_is_not_swift_hears_everything_the_usual_way() -> None:
-    async def main() -> None:
-        handler = Recorder()
-        async with peer_of(handler) as (_, half):
-            half.say(SWIFT, SLOW)
-            await until(lambda: len(handler.heard) == 2)
-            assert [each[1] for each in handler.heard] == ["swift", "slow"]
-
-    aio.run(main())
-
-
-def test_requests_answers_and_notifications_that_nothing_waits_for_do_not_wake_the_reader() -> None:
-    async def main() -> None:
-        handler = Recorder()
-        async with peer_of(handler) as (peer, half):
-            asking = asyncio.create_task(peer.request("m"))
-            await until(lambda: bool(half.sent))
-            half.say(SLOW, b'{"jsonrpc":"2.0","id":7,"method":"theirs"}', ANSWER)
-            assert bytes(await asking) == b"null"
-            await until(lambda: len(half.sent) == 2)
-            assert [each[1] for each in handler.heard] == ["slow", "theirs"] and half.received == []
-            half.say(b"no message", SLOW)
-            await until(lambda: len(handler.heard) == 4)
-            assert half.received == [b"no message", SLOW]
-
-    aio.run(main())
-
-
-def test_what_comes_after_a_notification_that_is_waited_for_waits_and_the_end_comes_after_both() -> None:
-    async def main() -> None:
-        handler = Recorder()
-        handler.hold = asyncio.Event()
-        async with peer_of(handler) as (peer, half):
-            half.say(SLOW, SLOW)
-            await until(lambda: bool(half.received))
-            os.close(half.far)
-            await settled(50)
-            assert len(handler.heard) == 1 and peer.gone is None
-            handler.hold.set()
-            async with asyncio.timeout(ARRIVED):
-                await peer.wait_closed()
-            assert len(handler.heard) == 2
-
-    aio.run(main())
-
-
-def test_a_notification_that_is_waited_for_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_notification_that_is_waited_for_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
 
     def decode(data: bytes) -> jsonrpc.Message:
         decoded.append(data)
         return jsonrpc.decode(data)
 
-    async def main() -> None:
-        handler = Recorder()
-        handler.hold = asyncio.Event()
-        handler.hold.set()
-        async with peer_of(handler) as (_, half):
-            half.say(SLOW, SLOW)
-            await until(lambda: len(handler.heard) == 2)
-            await settled()
-        assert decoded == [SLOW, SLOW]
-
     monkeypatch.setattr(incoming, "jsonrpc", SimpleNamespace(**{**vars(jsonrpc), "decode": decode}))
-    aio.run(main())
+    handler = Recorder()
+    handler.hold = asyncio.Event()
+    handler.hold.set()
+    async with peer_of(handler) as (_, half):
+        half.say(SLOW, SLOW)
+        await until(lambda: len(handler.heard) == 2)
+        await settled()
+    assert decoded == [SLOW, SLOW]
 
 
-def test_a_handler_that_fails_at_what_it_takes_ends_the_connection_and_loses_nothing_silently() -> None:
+async def test_a_handler_that_fails_at_what_it_takes_ends_the_connection_and_loses_nothing_silently() -> None:
     class Broken(Quick):
         def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
             raise RuntimeError("a defect")
 
-    async def main() -> None:
-        async with peer_of(Broken()) as (peer, half):
-            half.say(SWIFT)
-            async with asyncio.timeout(ARRIVED):
-                gone = await peer.wait_closed()
-            assert "failed" in str(gone) and "a defect" in gone.detail
-
-    aio.run(main())
+    async with peer_of(Broken()) as (peer, half):
+        half.say(SWIFT)
+        async with asyncio.timeout(ARRIVED):
+            gone = await peer.wait_closed()
+        assert "failed" in str(gone) and "a defect" in gone.detail
 
 
-def test_a_handler_may_send_while_it_handles_a_message_as_it_is_read() -> None:
+async def test_a_handler_may_send_while_it_handles_a_message_as_it_is_read() -> None:
     class Echo(Recorder):
         peer: Peer
 
@@ -287,17 +256,14 @@ def test_a_handler_may_send_while_it_handles_a_message_as_it_is_read() -> None:
             self.peer.notify(method)
             return super().notification(method, params)
 
-    async def main() -> None:
-        handler = Echo()
-        async with peer_of(handler) as (handler.peer, half):
-            half.say(SLOW)
-            await until(lambda: bool(half.sent))
-            assert half.sent == [SLOW] and len(handler.heard) == 1
-
-    aio.run(main())
+    handler = Echo()
+    async with peer_of(handler) as (handler.peer, half):
+        half.say(SLOW)
+        await until(lambda: bool(half.sent))
+        assert half.sent == [SLOW] and len(handler.heard) == 1
 
 
-def test_what_arrives_while_a_connection_is_closed_is_not_begun_and_nothing_is_left_of_it() -> None:
+async def test_what_arrives_while_a_connection_is_closed_is_not_begun_and_nothing_is_left_of_it() -> None:
     cancelled, stop = asyncio.Event(), asyncio.Event()
 
     async def stubborn(params: Raw, id: Id) -> None:
@@ -310,18 +276,15 @@ def test_what_arrives_while_a_connection_is_closed_is_not_begun_and_nothing_is_l
     async def late(params: Raw, id: Id) -> None:
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        before = asyncio.all_tasks()
-        handler = Recorder(stubborn=stubborn, late=late)
-        async with peer_of(handler) as (peer, half):
-            half.say(b'{"jsonrpc":"2.0","id":7,"method":"stubborn"}')
-            await until(lambda: len(handler.heard) == 1)
-            closing = asyncio.create_task(peer.aclose())
-            await cancelled.wait()
-            half.say(b'{"jsonrpc":"2.0","id":8,"method":"late"}', SLOW)
-            await settled(50)
-            stop.set()
-            await closing
-            assert len(handler.heard) == 1 and asyncio.all_tasks() == before
-
-    aio.run(main())
+    before = asyncio.all_tasks()
+    handler = Recorder(stubborn=stubborn, late=late)
+    async with peer_of(handler) as (peer, half):
+        half.say(b'{"jsonrpc":"2.0","id":7,"method":"stubborn"}')
+        await until(lambda: len(handler.heard) == 1)
+        closing = asyncio.create_task(peer.aclose())
+        await cancelled.wait()
+        half.say(b'{"jsonrpc":"2.0","id":8,"method":"late"}', SLOW)
+        await settled(50)
+        stop.set()
+        await closing
+        assert len(handler.heard) == 1 and asyncio.all_tasks() == before

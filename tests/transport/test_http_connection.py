@@ -208,32 +208,26 @@ def test_an_answer_whose_end_is_doubtful_is_refused_wherever_it_is_split(case: s
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("extra", [b"x", b"0\r\n\r\n", OK + b"Content-Length: 4\r\n\r\nevil"])
 @pytest.mark.parametrize("together", [True, False])
-def test_bytes_after_an_answer_close_the_connection(method: str, extra: bytes, together: bool) -> None:
-    async def test() -> None:
-        line = Line()
-        said = OK + b"Content-Length: 5\r\n\r\n" + (b"hello" if method == "GET" else b"")
-        heard = await line.ask([said + extra] if together else [said, extra], method, eof=False)
-        assert (heard.error, heard.body) == (None, b"hello" if method == "GET" else b"")
-        assert line.transport.closed
-
-    aio.run(test())
+async def test_bytes_after_an_answer_close_the_connection(method: str, extra: bytes, together: bool) -> None:
+    line = Line()
+    said = OK + b"Content-Length: 5\r\n\r\n" + (b"hello" if method == "GET" else b"")
+    heard = await line.ask([said + extra] if together else [said, extra], method, eof=False)
+    assert (heard.error, heard.body) == (None, b"hello" if method == "GET" else b"")
+    assert line.transport.closed
 
 
-def test_a_connection_serves_one_request_after_the_other() -> None:
-    async def test() -> None:
-        line = Line()
-        for method, said in (
-            ("HEAD", OK + b"Content-Length: 5\r\n\r\n"),
-            ("GET", CHUNKED + b"1\r\na\r\n0\r\nT: 1\r\n\r\n"),
-            ("GET", b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\na"),
-            ("GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
-        ):
-            line.over.clear()
-            heard = await line.ask([said], method, eof=False)
-            assert (heard.error, heard.kept) == (None, True)
-        assert not line.transport.closed
-
-    aio.run(test())
+async def test_a_connection_serves_one_request_after_the_other() -> None:
+    line = Line()
+    for method, said in (
+        ("HEAD", OK + b"Content-Length: 5\r\n\r\n"),
+        ("GET", CHUNKED + b"1\r\na\r\n0\r\nT: 1\r\n\r\n"),
+        ("GET", b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\na"),
+        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
+    ):
+        line.over.clear()
+        heard = await line.ask([said], method, eof=False)
+        assert (heard.error, heard.kept) == (None, True)
+    assert not line.transport.closed
 
 
 ENDLESS = {
@@ -254,54 +248,44 @@ def test_what_has_no_end_is_refused(case: str, together: bool) -> None:
     assert heard.error is AgentBroken
 
 
-def test_a_socket_is_not_read_while_nobody_takes_what_it_said() -> None:
-    async def test() -> None:
-        line = Line()
-        asked = asyncio.ensure_future(line.connection.exchange("GET", b"", b"", chunked=False))
-        await asyncio.sleep(0)
-        line.connection.data_received(OK + b"\r\n")
-        response = await asked
-        for _ in range(HELD_BYTES // 1024):
-            line.connection.data_received(b"x" * 1024)
-        assert line.transport.reading
-        line.connection.data_received(b"x")
-        assert not line.transport.reading
-        assert len(await response.receive()) == HELD_BYTES + 1
-        assert line.transport.reading
-
-    aio.run(test())
+async def test_a_socket_is_not_read_while_nobody_takes_what_it_said() -> None:
+    line = Line()
+    asked = asyncio.ensure_future(line.connection.exchange("GET", b"", b"", chunked=False))
+    await asyncio.sleep(0)
+    line.connection.data_received(OK + b"\r\n")
+    response = await asked
+    for _ in range(HELD_BYTES // 1024):
+        line.connection.data_received(b"x" * 1024)
+    assert line.transport.reading
+    line.connection.data_received(b"x")
+    assert not line.transport.reading
+    assert len(await response.receive()) == HELD_BYTES + 1
+    assert line.transport.reading
 
 
-def test_an_answer_that_ends_in_the_read_that_fills_it_leaves_the_socket_read_for_the_next() -> None:
-    async def test() -> None:
-        line = Line()
-        size = HELD_BYTES + 1
-        heard = await line.ask([OK + b"Content-Length: %d\r\n\r\n" % size, b"x" * size], eof=False)
-        assert (len(heard.body), heard.kept, line.transport.reading) == (size, True, True)
-
-    aio.run(test())
+async def test_an_answer_that_ends_in_the_read_that_fills_it_leaves_the_socket_read_for_the_next() -> None:
+    line = Line()
+    size = HELD_BYTES + 1
+    heard = await line.ask([OK + b"Content-Length: %d\r\n\r\n" % size, b"x" * size], eof=False)
+    assert (len(heard.body), heard.kept, line.transport.reading) == (size, True, True)
 
 
-def test_a_request_that_is_given_up_when_its_answer_is_there_takes_nothing_from_the_next() -> None:
+async def test_a_request_that_is_given_up_when_its_answer_is_there_takes_nothing_from_the_next() -> None:
     """Its connection is free by then, and may be the next request's before the first one wakes."""
-
-    async def test() -> None:
-        line = Line()
-        first = asyncio.ensure_future(line.connection.exchange("GET", b"", b"", chunked=False))
-        await asyncio.sleep(0)
-        line.connection.data_received(OK + b"Content-Length: 1\r\n\r\na")
-        first.cancel()
-        second = line.connection.exchange("GET", b"", b"", chunked=False)
+    line = Line()
+    first = asyncio.ensure_future(line.connection.exchange("GET", b"", b"", chunked=False))
+    await asyncio.sleep(0)
+    line.connection.data_received(OK + b"Content-Length: 1\r\n\r\na")
+    first.cancel()
+    second = line.connection.exchange("GET", b"", b"", chunked=False)
+    second.send(None)
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert not line.transport.closed
+    line.connection.data_received(OK + b"Content-Length: 1\r\n\r\nb")
+    with pytest.raises(StopIteration) as done:
         second.send(None)
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        assert not line.transport.closed
-        line.connection.data_received(OK + b"Content-Length: 1\r\n\r\nb")
-        with pytest.raises(StopIteration) as done:
-            second.send(None)
-        assert await done.value.value.receive() == b"b"
-
-    aio.run(test())
+    assert await done.value.value.receive() == b"b"
 
 
 NAMES = st.sampled_from(["X-A", "Content-Type", "ETag", "Set-Cookie"])

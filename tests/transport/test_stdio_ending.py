@@ -72,7 +72,7 @@ def test_nothing_is_left_of_an_agent_that_ignores_everything_and_hides_its_desce
     aio.run(closing(scene()))
 
 
-def test_two_hundred_starts_and_ends_leave_no_process_and_no_open_file() -> None:
+async def test_two_hundred_starts_and_ends_leave_no_process_and_no_open_file() -> None:
     async def one(gate: asyncio.Semaphore, env: dict[str, str], number: int) -> None:
         async with gate:
             command = STUBBORN if number % 10 == 0 else ["cat"]
@@ -82,19 +82,16 @@ def test_two_hundred_starts_and_ends_leave_no_process_and_no_open_file() -> None
                 assert await receive(pipe, 1) == [b"%d" % number]
             await pipe.aclose()
 
-    async def scene() -> None:
-        with marked() as mark:
-            files = len(os.listdir("/proc/self/fd"))
-            gate = asyncio.Semaphore(8)
-            async with asyncio.TaskGroup() as group:
-                for number in range(200):
-                    group.create_task(one(gate, mark.env, number))
-            assert mark.pids() == []
-            assert _our_zombies() == []
-            assert len(os.listdir("/proc/self/fd")) == files
-            assert len(asyncio.all_tasks()) == 1
-
-    aio.run(scene())
+    with marked() as mark:
+        files = len(os.listdir("/proc/self/fd"))
+        gate = asyncio.Semaphore(8)
+        async with asyncio.TaskGroup() as group:
+            for number in range(200):
+                group.create_task(one(gate, mark.env, number))
+        assert mark.pids() == []
+        assert _our_zombies() == []
+        assert len(os.listdir("/proc/self/fd")) == files
+        assert len(asyncio.all_tasks()) == 1
 
 
 def test_nothing_is_left_when_the_gateway_is_killed() -> None:
@@ -182,62 +179,50 @@ def test_the_process_group_is_ended_where_there_is_no_subreaper(
     aio.run(closing(scene()))
 
 
-def test_a_start_that_was_cancelled_is_over_when_nothing_of_it_is_left() -> None:
-    async def scene() -> None:
-        with marked() as mark:
-            files = len(os.listdir("/proc/self/fd"))
-            starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
-            await asyncio.sleep(0)  # the warden has been started, and has not been heard of
+async def test_a_start_that_was_cancelled_is_over_when_nothing_of_it_is_left() -> None:
+    with marked() as mark:
+        files = len(os.listdir("/proc/self/fd"))
+        starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
+        await asyncio.sleep(0)  # the warden has been started, and has not been heard of
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        assert mark.pids() == [] and _our_zombies() == []
+        assert len(os.listdir("/proc/self/fd")) == files
+
+
+async def test_a_start_that_is_cancelled_twice_is_ended_all_the_same() -> None:
+    with marked() as mark:
+        files = len(os.listdir("/proc/self/fd"))
+        starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
+        for _ in range(2):
+            await asyncio.sleep(0)
             starting.cancel()
-            await asyncio.wait([starting])
-            assert starting.cancelled()
-            assert mark.pids() == [] and _our_zombies() == []
-            assert len(os.listdir("/proc/self/fd")) == files
-
-    aio.run(scene())
+        await asyncio.wait([starting])
+        await until_async(lambda: not mark.pids() and not _our_zombies(), 30)
+        await until_async(lambda: len(os.listdir("/proc/self/fd")) == files, 30)
 
 
-def test_a_start_that_is_cancelled_twice_is_ended_all_the_same() -> None:
-    async def scene() -> None:
-        with marked() as mark:
-            files = len(os.listdir("/proc/self/fd"))
-            starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
-            for _ in range(2):
-                await asyncio.sleep(0)
-                starting.cancel()
-            await asyncio.wait([starting])
-            await until_async(lambda: not mark.pids() and not _our_zombies(), 30)
-            await until_async(lambda: len(os.listdir("/proc/self/fd")) == files, 30)
-
-    aio.run(scene())
-
-
-def test_a_warden_that_does_not_get_to_it_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_warden_that_does_not_get_to_it_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     warden = tmp_path / "warden.py"
     warden.write_text("import os, sys\nwhile os.read(int(sys.argv[1]), 1): pass\n")
     monkeypatch.setattr(process, "WARDEN", warden)
     monkeypatch.setattr(process, "START_TIMEOUT", 0.2)
 
-    async def scene() -> None:
-        with marked() as mark:
-            with pytest.raises(AgentTimeout, match="could not be started within"):
-                await spawn(["cat"], name="agent", env=mark.env)
-            await until_async(lambda: not mark.pids() and not _our_zombies(), 30)
-
-    aio.run(scene())
+    with marked() as mark:
+        with pytest.raises(AgentTimeout, match="could not be started within"):
+            await spawn(["cat"], name="agent", env=mark.env)
+        await until_async(lambda: not mark.pids() and not _our_zombies(), 30)
 
 
-def test_what_breaks_in_the_warden_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_what_breaks_in_the_warden_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     warden = tmp_path / "warden.py"
     warden.write_text("raise SystemExit('no library')\n")
     monkeypatch.setattr(process, "WARDEN", warden)
 
-    async def scene() -> None:
-        with pytest.raises(AgentGone, match="its warden ended with 1") as caught:
-            await spawn(["cat"], name="agent")
-        assert "no library" in caught.value.detail
-
-    aio.run(scene())
+    with pytest.raises(AgentGone, match="its warden ended with 1") as caught:
+        await spawn(["cat"], name="agent")
+    assert "no library" in caught.value.detail
 
 
 def test_bytecode_is_run_only_if_it_is_of_the_source_that_is_there(tmp_path: Path) -> None:

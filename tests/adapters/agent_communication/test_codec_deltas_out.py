@@ -226,8 +226,8 @@ def test_an_output_that_is_nested_too_deep_is_in_the_result_only() -> None:
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
     for before in ([], [e.PartDelta(part="t", delta="x")]):
         encoder = DeltaEncoder(MESSAGE)
-        encoder.feed(numbered(before))
-        encoder.finish(run_of(MESSAGE, deep))
+        told = [*encoder.feed(numbered(before)), *encoder.finish(run_of(MESSAGE, deep))]
+        assert not any(b'"a"' in each for each in told)
 
 
 def test_who_joins_a_run_is_told_its_document_whatever_is_said_beside_it() -> None:

@@ -11,7 +11,6 @@ from gateway.core import events as e
 from gateway.governance.audit.aip44 import AUTO
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.policy import Signatory
-from tests.support import aio
 
 
 def decided(phase: CallPhase, approval: str = AUTO) -> GovernedCall:
@@ -109,19 +108,16 @@ def test_what_a_call_gave_is_kept_until_its_end_is_recorded() -> None:
         (lambda call: call.abandoned(), True, True),
     ],
 )
-def test_a_call_that_was_only_announced_begins_or_never_does(
+async def test_a_call_that_was_only_announced_begins_or_never_does(
     change: Callable[[GovernedCall], None], pending: bool, over: bool
 ) -> None:
-    async def check() -> None:
-        call = GovernedCall(id="c1")
-        call.announce()
-        waiting = asyncio.ensure_future(call.change())
-        await asyncio.sleep(0)
-        change(call)
-        await waiting
-        assert (call.pending, call.over) == (pending, over)
-        other = GovernedCall(id="c2")
-        change(other)
-        assert (other.pending, other.over) == (False, False), "it was not announced"
-
-    aio.run(check())
+    call = GovernedCall(id="c1")
+    call.announce()
+    waiting = asyncio.ensure_future(call.change())
+    await asyncio.sleep(0)
+    change(call)
+    await waiting
+    assert (call.pending, call.over) == (pending, over)
+    other = GovernedCall(id="c2")
+    change(other)
+    assert (other.pending, other.over) == (False, False), "it was not announced"
