@@ -13,7 +13,7 @@ from adapters.agent_connect.codec_stream import BURST, INTERVAL, MOST_BEHIND, SM
 from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
-from gateway.core.types import Answer, Failure, Interrupt, Run, RunRequest, RunStatus
+from gateway.core.types import Failure, Interrupt, Run, RunRequest, RunStatus
 from tests.adapters.agent_connect.api import Event, parse
 from tests.support import scripted
 
@@ -85,13 +85,6 @@ def test_a_small_document_that_is_replaced_again_and_again_stays_small() -> None
     for _ in range(5):
         encoder.feed(log.batch(e.PartReplaced(part="t", value="y" * (SMALL // 2))), RUN, 0.0)
     assert [event.id for event in frames(encoder.feed(log.batch(say("z")), RUN, 0.0))] == ["10"]
-
-
-def test_what_a_delivered_event_said_beyond_the_core_is_not_said_with_the_next() -> None:
-    log, encoder = Log(), StreamEncoder(ID, SAME, ("values",), after=(4, False))
-    own = e.PartDelta(part="t", delta="a", origin={"own": 1})
-    (event,) = frames(encoder.feed(log.batch(*BEGIN, own, say("b")), RUN, 0.0))
-    assert (event.id, text(event)) == ("5", "ab") and "own" not in event.data
 
 
 def test_what_is_more_than_a_text_that_grows_has_a_snapshot_of_its_own() -> None:
@@ -248,12 +241,6 @@ def test_who_follows_from_the_middle_gets_the_logs_snapshots() -> None:
     assert (one.id, text(one)) == ("5", "ab")
 
 
-def test_without_the_agent_the_logs_snapshots_are_used() -> None:
-    log, encoder = Log(), StreamEncoder(ID, None, ("values",))
-    (one,) = frames(encoder.feed(log.batch(*BEGIN, say("a"), say("b")), RUN, 0.0))
-    assert text(one) == "ab"
-
-
 def test_an_event_that_makes_two_frames_numbers_the_first_and_is_resumed_between_them() -> None:
     events = (*BEGIN, e.Custom(name="agent_connect", data={"n": 1}))
     encoder = StreamEncoder(ID, None, ("values", "custom"))
@@ -262,47 +249,6 @@ def test_an_event_that_makes_two_frames_numbers_the_first_and_is_resumed_between
     resumed = StreamEncoder(ID, None, ("values", "custom"), after=(5, True))
     rest = frames(resumed.feed(Log().batch(*BEGIN, say("a"), events[-1]), RUN, 0.0))
     assert [(event.id, event.data["type"]) for event in rest] == [("5", "values")]
-
-
-def test_an_open_question_ends_the_stream_and_an_answered_one_does_not() -> None:
-    asked, answered = e.Interrupted(interrupt=QUESTION), e.Resumed(interrupt="q", answer=Answer(value=1))
-
-    def stopped(batch: Batch, run: Run = RUN) -> bool:
-        encoder = StreamEncoder(ID, AGENT, ("values",))
-        got = frames(encoder.feed(batch, run, 0.0))
-        assert encoder.done == any(event.data["type"] == "interrupt" for event in got)
-        return encoder.done
-
-    assert stopped(Log().batch(*BEGIN, asked), replace(RUN, interrupts=(QUESTION,)))
-    assert stopped(Log().batch(*BEGIN, asked)), "the record may lag behind the log"
-    assert not stopped(Log().batch(*BEGIN, asked, answered))
-    assert not stopped(Log().batch(*BEGIN, asked, newest=False)), "the answer is further on in an old log"
-
-
-def test_what_an_agent_of_this_protocol_says_beyond_the_core_is_sent_on() -> None:
-    log, encoder = Log(), StreamEncoder(ID, SAME, ("values", "custom"))
-    beyond: dict[str, Any] = {"messages": [{"role": "ai", "content": "x"}], "status": "strange", "own": 1}
-    piece = e.PartDelta(part="t", delta="a", origin=beyond)
-    custom = e.Custom(name="agent_connect", data={"n": 1}, origin={"own": 2})
-    said, update = frames(encoder.feed(log.batch(*BEGIN, piece, custom), RUN, 0.0))
-    assert (said.data["messages"], said.data["own"], said.data["status"]) == (beyond["messages"], 1, "pending")
-    assert (update.data["update"], update.data["own"]) == ({"n": 1}, 2)
-    plain, last = frames(encoder.feed(log.batch(say("b"), *END, e.RunFinished(origin={"own": 3})), RUN, 0.0))
-    assert "own" not in plain.data
-    assert last.data["own"] == 3
-    (alone,) = frames(StreamEncoder(ID, SAME, ("values",)).feed(Log().batch(*BEGIN, piece), RUN, 0.0))
-    assert alone.data["own"] == 1
-    failed = StreamEncoder(ID, SAME, ("values",))
-    failure = e.RunFailed(failure=Failure(code="agent_failed", message="no"), origin={"errcode": 7, "run_id": "x"})
-    (error,) = frames(failed.feed(Log().batch(e.RunStarted(), failure), RUN, 0.0))
-    assert (error.data["errcode"], error.data["run_id"]) == (7, ID)
-
-
-def test_what_an_agent_of_another_protocol_says_beyond_the_core_is_ignored() -> None:
-    encoder = StreamEncoder(ID, AGENT, ("values",))
-    piece = e.PartDelta(part="t", delta="a", origin={"other": {"x": 1}})
-    got = frames(encoder.feed(Log().batch(*BEGIN, piece, *END, e.RunFinished(origin={"other": 1})), RUN, 0.0))
-    assert [set(event.data) for event in got] == [{"type", "run_id", "status", "values"}] * 2
 
 
 def test_the_agents_final_document_wins_and_stays_one_line() -> None:
@@ -319,10 +265,3 @@ def test_a_document_that_is_null_is_an_empty_object() -> None:
     encoder = StreamEncoder(ID, None, ("custom",))
     (last,) = frames(encoder.feed(Batch(events=((1, e.RunStarted()), (2, e.RunFinished())), last=2), RUN, 0.0))
     assert last.data["values"] == {}
-
-
-def test_a_client_that_asks_for_updates_alone_gets_no_snapshot_of_a_part_without_a_name() -> None:
-    log, encoder = Log(), StreamEncoder(ID, AGENT, ("custom",))
-    begin = (e.RunStarted(), e.MessageStarted(message=""), e.PartStarted(part="", message=""))
-    encoder.feed(log.batch(*begin), RUN, 0.0)
-    assert encoder.feed(log.batch(e.PartDelta(part="", delta="a")), RUN, 0.0) == b""
