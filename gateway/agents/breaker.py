@@ -40,10 +40,8 @@ class Breaker:
     run is ejected, too. The time grows until a run has come through.
     """
 
-    def __init__(
-        self, options: BreakerOptions, agent: str, target: str, *, draw: Callable[[], float] = random.random
-    ) -> None:
-        """agent, target: for metrics and logs. draw: a number from 0 to 1."""
+    def __init__(self, options: BreakerOptions, agent: str, target: str) -> None:
+        """agent, target: for metrics and logs."""
         self.state = BreakerState.CLOSED
         self.closed = True
         self.reason = ""
@@ -53,7 +51,6 @@ class Breaker:
         self._options = options
         self._labels = tracing.metrics.agent(agent), target
         self._probe: Callable[[], Awaitable[object]] | None = None
-        self._draw = draw
         self._changed: list[Callable[[], None]] = []
         self._unanswered = self._lost = self._ejections = 0
         self.counting = False
@@ -134,7 +131,7 @@ class Breaker:
         self.counting = True
         self._unanswered = self._lost = 0
         longest = min(self._options.longest, self._options.first * 2.0 ** min(self._ejections - 1, 30))
-        wait = longest * (0.75 + 0.25 * self._draw())  # replicas do not come back at once
+        wait = longest * (0.75 + 0.25 * random.random())  # replicas do not come back at once
         loop = asyncio.get_running_loop()
         self._until = loop.time() + wait
         self._timer = loop.call_later(wait, lambda: self._work.start(self._try()))

@@ -159,12 +159,9 @@ def known_at(upstream: JsonObject | None, member: RouteTarget) -> JsonObject | N
 class TargetGroup:
     """See `Outbound` and `Supervised`."""
 
-    def __init__(
-        self, route: Route, members: Sequence[RouteTarget], *, draw: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, route: Route, members: Sequence[RouteTarget]) -> None:
         self.members = tuple(members)
         self.route = route
-        self._draw = draw
         self._several = len(members) > 1
         self._at: dict[str, RouteTarget] = {}
         """By id of a run, the target that works on it."""
@@ -245,7 +242,7 @@ class TargetGroup:
             assert last is not None, "there is a candidate, or an error"
             if tries == self.route.retries or (last.retry_after or 0.0) > LONGEST_PAUSE:
                 raise last
-            pause = FIRST_PAUSE * 2.0**tries * (0.5 + 0.5 * self._draw())
+            pause = FIRST_PAUSE * 2.0**tries * (0.5 + 0.5 * random.random())
             tries += 1
             await asyncio.sleep(max(pause, last.retry_after or 0.0))
             tracing.metrics.retries.add(1, tracing.metrics.agent(self.route.name))
@@ -316,7 +313,7 @@ class TargetGroup:
         here = self._of(recorded) if recorded is not None else None
         others = [member for member in self.members if member is not here and member.usable]
         others.sort(
-            key=lambda one: self._draw() ** (1 / one.options.weight) if one.options.weight else -1, reverse=True
+            key=lambda one: random.random() ** (1 / one.options.weight) if one.options.weight else -1, reverse=True
         )
         if here is not None:
             if not self._movable(context):
@@ -367,10 +364,8 @@ class TargetGroup:
 class _Discovering(TargetGroup):
     """Only of a single target."""
 
-    def __init__(
-        self, route: Route, members: Sequence[RouteTarget], *, draw: Callable[[], float] = random.random
-    ) -> None:
-        super().__init__(route, members, draw=draw)
+    def __init__(self, route: Route, members: Sequence[RouteTarget]) -> None:
+        super().__init__(route, members)
         self._found: dict[str, TargetGroup] = {}
 
     @property
@@ -488,17 +483,15 @@ _ABILITIES: Final[tuple[tuple[Any, type[TargetGroup]], ...]] = (
 )
 
 
-def group_of(route: Route, members: Sequence[RouteTarget], *, draw: Callable[[], float] = random.random) -> TargetGroup:
+def group_of(route: Route, members: Sequence[RouteTarget]) -> TargetGroup:
     """The group, with every ability that one of the targets offers."""
     offered = tuple(kind for able, kind in _ABILITIES if any(isinstance(one.half, able) for one in members))
     kind: type[TargetGroup] = type("TargetGroup", offered, {}) if offered else TargetGroup
-    return kind(route, members, draw=draw)
+    return kind(route, members)
 
 
-def targets_of(
-    route: Route, call: Callable[[TargetOptions], Outbound], *, draw: Callable[[], float] = random.random
-) -> TargetGroup:
-    """The targets of a route as one outbound half. `call` makes the half of one; `draw` a number from 0 to 1."""
+def targets_of(route: Route, call: Callable[[TargetOptions], Outbound]) -> TargetGroup:
+    """The targets of a route as one outbound half. `call` makes the half of one."""
     members: list[RouteTarget] = []
     labels: set[str] = set()
     for options in route.places:
@@ -506,10 +499,10 @@ def targets_of(
         while label in labels:
             label = f"{plain} #{len(labels) + 1}"
         labels.add(label)
-        breaker = Breaker(route.breaker, route.name, label, draw=draw)
+        breaker = Breaker(route.breaker, route.name, label)
         members.append(RouteTarget(options, call(options), breaker, label))
         breaker.try_by(members[-1].probe)
-    return group_of(route, members, draw=draw)
+    return group_of(route, members)
 
 
 def difference(one: Agent, other: Agent) -> str:

@@ -91,14 +91,19 @@ def away(**more: float) -> AgentGone:
     return AgentGone("no connection could be made", untaken=True, **more)
 
 
+@pytest.fixture(autouse=True)
+def _chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance is even."""
+    monkeypatch.setattr(random, "random", lambda: 0.5)
+
+
 def grouped(
     programs: Sequence[Program],
-    draw: Callable[[], float] = lambda: 0.5,
     weights: Sequence[float] = (),
     breaker: BreakerOptions | None = None,
     **options: object,
 ) -> TargetGroup:
-    """A route whose targets are these; `draw` stands for chance."""
+    """A route whose targets are these."""
     places = [
         Place(protocol="scripted", url=f"http://{one.name}", weight=weights[at] if weights else 1.0)
         for at, one in enumerate(programs)
@@ -107,7 +112,7 @@ def grouped(
         name="scripted", target=places[0], targets=tuple(places), breaker=breaker or BreakerOptions(), **options
     )
     by_url = {f"http://{one.name}": one for one in programs}
-    return targets_of(route, lambda place: by_url[getattr(place, "url", "")], draw=draw)
+    return targets_of(route, lambda place: by_url[getattr(place, "url", "")])
 
 
 def test_a_route_of_several_targets_stands_for_one_agent_whatever_one_of_them_could_do() -> None:
@@ -145,9 +150,10 @@ async def new_thread(made: Engine) -> Thread:
     return await made.threads.create(Thread(id="", created_at=0, updated_at=0, protocol="test"))
 
 
-def test_runs_are_shared_out_by_weight() -> None:
+def test_runs_are_shared_out_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "random", random.Random(1).random)
     one, two, spare = (Program(name) for name in ("one", "two", "spare"))
-    group = grouped([one, two, spare], draw=random.Random(1).random, weights=(3.0, 1.0, 0.0))
+    group = grouped([one, two, spare], weights=(3.0, 1.0, 0.0))
 
     async def main() -> None:
         async with engine(group) as made:
@@ -251,19 +257,20 @@ def test_a_target_that_says_to_come_much_later_is_not_waited_for() -> None:
     assert asyncio.run(main()).status is RunStatus.ERROR
 
 
-def test_a_thread_stays_at_its_target_over_a_restart(tmp_path: Path) -> None:
+def test_a_thread_stays_at_its_target_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = Program("one"), Program("two")
     draws = iter([0.9, 0.1, *[0.1, 0.9] * 8])
+    monkeypatch.setattr(random, "random", lambda: next(draws))
 
     async def first() -> Thread:
-        async with engine(grouped([one, two], draw=lambda: next(draws)), tmp_path / "db") as made:
+        async with engine(grouped([one, two]), tmp_path / "db") as made:
             thread = await new_thread(made)
             await ran(made, "first", thread)
             await ran(made, "second", thread)
             return thread
 
     async def after(thread: Thread) -> None:
-        async with engine(grouped([two, one], draw=lambda: next(draws)), tmp_path / "db") as made:
+        async with engine(grouped([two, one]), tmp_path / "db") as made:
             await ran(made, "third", thread)
 
     asyncio.run(after(asyncio.run(first())))
