@@ -30,16 +30,15 @@ _names: dict[bytes, str] = {}
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One event. `id` and `retry` are None if this event itself did not set them.
+    """One event. `id` is None if this event itself did not set it.
 
-    `event` is "message" where the sender named none. `data` joins its data lines with LF. `retry` is
-    in milliseconds. The id that outlives an event is `SseDecoder.last_event_id`.
+    `event` is "message" where the sender named none. `data` joins its data lines with LF. The id that outlives an event
+    is `SseDecoder.last_event_id`.
     """
 
     event: str
     data: bytes
     id: str | None = None
-    retry: int | None = None
 
 
 class SseDecoder:
@@ -49,29 +48,22 @@ class SseDecoder:
     larger raises AgentBroken. Events that were complete before the oversized one are returned first
     and the next call raises. After it has raised, the decoder is of no more use.
 
-    `flush_at_end` makes `close` deliver a last event whose blank line is missing. The grammar drops it
-    (a browser would), and only a caller who knows that the body arrived whole should ask for it.
-
     last_event_id: the last id of an event that is complete ("" before the first), what `Last-Event-ID` has to say. It
         begins with what a stream before this one left.
     retry: the last reconnection time the stream asked for, in milliseconds, or None.
-    truncated: after `close`, whether the stream ended inside an event.
     """
 
     retry: int | None = None
-    truncated = False
     _head: bytes | None = b""  # None once the place of the byte order mark is behind us
     _skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
     _between = True  # no event is unfinished
     _size = 0  # of the unfinished event's data, once that has a second line
     _event = "message"
     _ident: str | None = None
-    _frame_retry: int | None = None
     _error: AgentBroken | None = None
 
-    def __init__(self, limit: int = DEFAULT_LIMIT, *, flush_at_end: bool = False, last_event_id: str = "") -> None:
+    def __init__(self, limit: int = DEFAULT_LIMIT, *, last_event_id: str = "") -> None:
         self._limit = limit
-        self._flush_at_end = flush_at_end
         self._tail = bytearray()  # an unfinished line
         self._data: list[bytes] = []  # of the unfinished event
         self.last_event_id = last_event_id
@@ -117,17 +109,14 @@ class SseDecoder:
             self._error = self._too_large()
         if self._error is not None and not frames:
             raise self._error
-        begun = tail or self._data or self._event != "message" or self._ident is not None
-        self._between = not begun and self._frame_retry is None
+        self._between = not (tail or self._data or self._event != "message" or self._ident is not None)
         return frames
 
-    def close(self) -> list[Frame]:
-        """End the stream. The unfinished event is dropped, or returned with `flush_at_end`."""
+    def close(self) -> bool:
+        """End the stream. Returns whether that was inside an event, which is dropped. Raises AgentBroken as `feed`."""
         if self._error is not None:
             raise self._error
-        frames = self.feed(b"\n\n") if self._flush_at_end else []
-        self.truncated = bool(self._tail or self._data or self._head)
-        return frames
+        return bool(self._tail or self._data or self._head)
 
     def _take_plain(self, chunk: bytes, frames: list[Frame]) -> bytes:
         """Events as nearly all are sent, in one piece and with a line each of id, event and data: read without looking
@@ -159,12 +148,12 @@ class SseDecoder:
             if not line:
                 if data:
                     whole = data[0] if len(data) == 1 else b"\n".join(data)
-                    frames.append(Frame(event, whole, self._ident, self._frame_retry))
+                    frames.append(Frame(event, whole, self._ident))
                     data.clear()
                 if self._ident is not None:
                     self.last_event_id = self._ident
                 event = "message"
-                self._ident = self._frame_retry = None
+                self._ident = None
             elif line[:6] == b"data: ":
                 if data and not self._room_for(line):
                     break
@@ -196,7 +185,7 @@ class SseDecoder:
             if NUL not in value:
                 self._ident = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
-            self._frame_retry = self.retry = int(value)
+            self.retry = int(value)
         return True
 
     def _room_for(self, line: bytes) -> bool:
@@ -219,9 +208,7 @@ def _name(line: bytes) -> str:
     return name
 
 
-def encode(
-    data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None, one_line: bool = False
-) -> bytes:
+def encode(data: bytes, *, event: str | None = None, id: str | None = None, one_line: bool = False) -> bytes:
     """Encode one event. `data` with line ends becomes several data lines.
 
     CR and CRLF inside `data` arrive as LF: the grammar has no way to carry them. Raises ValueError
@@ -234,8 +221,6 @@ def encode(
     head = _event_line(event) if event else b""
     if id is not None:
         head = _field("id", id) + head
-    if retry is not None:
-        head = b"retry: %d\n%b" % (retry, head)
     return b"".join((head, b"data: ", data, CLOSING))
 
 

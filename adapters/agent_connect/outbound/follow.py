@@ -277,8 +277,8 @@ class Follower:
             await self.name(RemoteRun(decoder.run_id, thread, thread), over=decoder.settled)
         if decoder.broken is not None:
             raise decoder.broken
-        frames.close()
-        if decoder.settled and not frames.truncated:
+        cut_off = frames.close()
+        if decoder.settled and not cut_off:
             return decoder.verdict  # it has said everything, even if not the run's name
         return None if named else self._nameless(decoder.verdict, where)
 
