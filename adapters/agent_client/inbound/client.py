@@ -45,26 +45,20 @@ Relay = Callable[[str, Raw], Awaitable[Raw]]
 
 
 class SharedSession(Offering, Protocol):
-    """A session as one connection has it open, for the others that have it open."""
+    """A session as one connection has it open, for the others that have it open: see `EditorSession`."""
 
     @property
-    def params(self) -> Raw:
-        """The params that it was opened with there."""
+    def params(self) -> Raw: ...
 
-    def heard(self, update: ThreadUpdate) -> None:
-        """Tell the client of a change that another client has made."""
+    def heard(self, update: ThreadUpdate) -> None: ...
 
-    async def configured(self, options: list[JsonObject] | None = None) -> None:
-        """Tell the client all options of the session: the given ones, else the current ones."""
+    async def configured(self, options: list[JsonObject] | None = None) -> None: ...
 
-    def chosen(self, agent: str, config: JsonObject) -> None:
-        """Set the agent and the configuration that another client has chosen."""
+    def chosen(self, agent: str, config: JsonObject) -> None: ...
 
-    async def up_to_date(self) -> None:
-        """Wait until the client was told what has happened in it by now; a moment at most."""
+    async def up_to_date(self) -> None: ...
 
-    async def close(self) -> None:
-        """Stop following it on that connection. A run in progress goes on."""
+    async def close(self) -> None: ...
 
 
 class EditorClients:

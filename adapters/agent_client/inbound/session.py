@@ -171,9 +171,11 @@ class EditorSession:
         return self.context.servers
 
     def heard(self, update: ThreadUpdate) -> None:
+        """Tell the client of a change that another client has made."""
         self.updates.say(*self.updates.news(update))
 
     async def configured(self, options: list[JsonObject] | None = None) -> None:
+        """Tell the client all options of the session: the given ones, else the current ones."""
         if options is None:
             options = (await config_options.settings(self.context)).get("configOptions", [])
         self.context.tell(*self.updates.news(config_options.options_changed(options)))

@@ -400,7 +400,7 @@ class V2SessionUpdates(SessionUpdates):
         if state == self.state and not again:
             return []
         self.state = state
-        return [{RUNNING: turn.running, REQUIRES_ACTION: turn.requires_action, IDLE: turn.idle}[state]()]
+        return [turn.standing(state)]
 
     def agent_state(self, said: JsonObject, *, works: bool) -> list[bytes]:
         """A `state_update` of an agent of version 2 that says more than which it is. `works`: a run is being told.
@@ -509,7 +509,7 @@ class V2SessionUpdates(SessionUpdates):
 
     def misunderstood(self, mine: PromptTurn, said: Sequence[bytes]) -> None:
         assert isinstance(mine, V2PromptTurn)
-        told = [out.user(mine.blocks, mine.mark), turn.running(), *said]
+        told = [out.user(mine.blocks, mine.mark), turn.standing(RUNNING), *said]
         self._later(mine, [*told, turn.idle(StopReason.END_TURN)])
 
     def asked(self, mine: PromptTurn | None) -> None:

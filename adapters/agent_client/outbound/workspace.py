@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import io
 import os
 import secrets
 import shutil
 import stat
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from adapters.agent_client.options import Workspace
 from gateway.core.errors import AgentError, Conflict, InterlinguaError, Invalid, NotFound, TooLarge, Unsupported
@@ -247,19 +249,8 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _lines(text: str, first: int, limit: int | None) -> str:
-    start = 0
-    for _ in range(first - 1):
-        start = text.find("\n", start) + 1
-        if start == 0:
-            return ""
-    if limit is None:
-        return text[start:]
-    end = start
-    for _ in range(limit):
-        end = text.find("\n", end) + 1
-        if end == 0:
-            return text[start:]
-    return text[start:end]
+    end = None if limit is None else first - 1 + max(limit, 0)
+    return "".join(islice(io.StringIO(text, newline="\n"), first - 1, end))
 
 
 # --- commands that an agent runs in a workspace ---------------------------------------------------------------------
@@ -276,9 +267,6 @@ class Terminals:
         self._made = 0
         self._starting = 0
         self._closed = False
-
-    def __contains__(self, terminal: str) -> bool:
-        return terminal in self._open
 
     async def create(
         self,

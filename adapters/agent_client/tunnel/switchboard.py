@@ -22,44 +22,35 @@ MOST: Final = 1000
 
 
 class Host(Protocol):
-    """A connected client that may have MCP servers."""
+    """A connected client that may have MCP servers: see `EditorClient`."""
 
     @property
-    def gateway(self) -> Gateway:
-        """The gateway that it is a client of."""
+    def gateway(self) -> Gateway: ...
 
     @property
-    def flowing(self) -> bool:
-        """Whether the client reads as fast as it is told."""
+    def flowing(self) -> bool: ...
 
-    async def drained(self) -> None:
-        """Wait while the client reads slowly. Raises AgentGone."""
+    async def drained(self) -> None: ...
 
-    async def asking(self, method: str, params: Raw) -> Raw:
-        """Send it a request. Raises what `Caller.ask` does."""
+    async def asking(self, method: str, params: Raw) -> Raw: ...
 
-    def telling(self, method: str, params: Raw) -> None:
-        """Send it a notification."""
+    def telling(self, method: str, params: Raw) -> None: ...
 
 
 class Offering(Protocol):
-    """A session that a client has open."""
+    """A session that a client has open: see `EditorSession`."""
 
     @property
-    def id(self) -> str:
-        """The session's, which is the thread's."""
+    def id(self) -> str: ...
 
     @property
-    def agent(self) -> str:
-        """The agent that it has now."""
+    def agent(self) -> str: ...
 
     @property
-    def client(self) -> Host:
-        """The client that has it open."""
+    def client(self) -> Host: ...
 
     @property
-    def servers(self) -> list[Offered]:
-        """The MCP servers that the client offers in it without an address."""
+    def servers(self) -> list[Offered]: ...
 
 
 Opened = Callable[[str], Iterable[Offering]]

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.codec import turn as v1
-from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, UPDATE
+from adapters.agent_client.codec.v2.wire import IDLE, STATE, UPDATE
 from adapters.agent_client.wire import ORIGIN_V2, OURS, as_object, meta_of, with_meta
 from gateway.core import delta
 from gateway.core import events as e
@@ -72,18 +72,14 @@ def failure(error: jsonrpc.RpcError) -> JsonObject:
 # --- what a client is told ---------------------------------------------------------------------------------------
 
 
-def running() -> bytes:
-    return delta.encode({UPDATE: STATE, "state": RUNNING})
+def standing(state: str) -> bytes:
+    """The update that says that the session is running, idle, or requires an action."""
+    return delta.encode({UPDATE: STATE, "state": state})
 
 
-def requires_action() -> bytes:
-    return delta.encode({UPDATE: STATE, "state": REQUIRES_ACTION})
-
-
-def idle(stop_reason: StopReason | None = None) -> bytes:
-    """The update that says that the next prompt can come; with the stop reason where that ends work."""
-    said = {UPDATE: STATE, "state": IDLE}
-    return delta.encode(said if stop_reason is None else _idle(stop_reason.value))
+def idle(stop_reason: StopReason) -> bytes:
+    """The update that ends work."""
+    return delta.encode(_idle(stop_reason.value))
 
 
 def over(
