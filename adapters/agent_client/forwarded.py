@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.wire import PARAMS_META, JsonObject, SessionUpdate
+from adapters.agent_client.wire import PARAMS_META, CancelRequest, JsonObject, SessionUpdate
 from gateway.core.errors import AgentBroken
 from gateway.wire import jsonrpc
 
@@ -25,10 +25,6 @@ _update = msgspec.json.Decoder(SessionUpdate).decode
 
 class _OfSession(Struct, rename="camel", gc=False):
     session_id: str | None = None
-
-
-class _Cancelled(Struct, rename="camel", gc=False):
-    request_id: jsonrpc.Id = None
 
 
 _of_session = msgspec.json.Decoder(_OfSession).decode
@@ -65,7 +61,7 @@ def session_of(raw: Raw) -> str | None:
 def request_of(params: Raw) -> jsonrpc.Id:
     """The request that a cancellation is about; None, which is no request's id, if it names none."""
     try:
-        return jsonrpc.unpack(params or NOTHING, _Cancelled).request_id
+        return jsonrpc.unpack(params or NOTHING, CancelRequest).request_id
     except (ValueError, RecursionError):
         return None
 

@@ -36,7 +36,6 @@ _OPTION_KINDS: Final = ("allow_once", "allow_always", "reject_once", "reject_alw
 Form: TypeAlias = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
 """How a client is asked: the method, its params without the session, and what reads the answer."""
 
-elicitation_answer = forms.elicitation_answer
 elicitation_result = forms.elicitation_result
 _DIALECT: Final = forms.FormDialect(pattern=True)
 

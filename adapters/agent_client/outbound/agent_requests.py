@@ -22,7 +22,7 @@ from adapters.agent_client.outbound.turn import TurnPhase
 from adapters.agent_client.outbound.workspace import PREFIX, Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, as_object
 from gateway.contract import Caller, ThreadContext, governing
 from gateway.core.errors import Invalid, NotFound
 from gateway.core.types import Answer, JsonObject, Outcome
@@ -147,8 +147,7 @@ class AgentRequests:
         """Choose only what was offered. A question that belongs to no turn is nearly always refused."""
         turn = session.turn if session is not None else None
         asked = _object(params)
-        call = asked.get("toolCall")
-        call = call if isinstance(call, dict) else {}
+        call = as_object(asked.get("toolCall"))
         if turn is None:
             await governed.late(session, call)
             return await self._unasked(session, call, params)

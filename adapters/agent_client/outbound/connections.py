@@ -22,7 +22,7 @@ from adapters.agent_client.codec.v2.version import V2
 from adapters.agent_client.codec.version import V1
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, as_object
 from gateway.contract import Caller, ThreadContext, governing
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
@@ -89,8 +89,7 @@ class AgentConnections:
         workspace = self._target.workspace
         if workspace is None:
             return profile
-        files = profile.get("fs")
-        files = dict(files) if isinstance(files, dict) else {}
+        files = dict(as_object(profile.get("fs")))
         files["readTextFile"] = True
         files["writeTextFile"] = bool(files.get("writeTextFile")) or workspace.write
         return {**profile, "fs": files, "terminal": bool(profile.get("terminal")) or workspace.terminals}

@@ -15,7 +15,7 @@ from adapters.agent_client.outbound.prompts import AcknowledgedPrompt, AnsweredP
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.sessions import AgentSessions, Opening
 from adapters.agent_client.outbound.turn import AgentTurn
-from adapters.agent_client.wire import PROTOCOL, cancel_request, taken_in_prompts
+from adapters.agent_client.wire import PROTOCOL, as_object, cancel_request, taken_in_prompts
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
 from gateway.core.errors import AgentTimeout, Conflict, Invalid, Unsupported
@@ -237,8 +237,7 @@ class PromptedRun:
 
     def _prompted(self, session: AgentSession, blocks: list[JsonObject]) -> JsonObject:
         creation = self._request.creation if self._request.protocol == PROTOCOL else {}
-        meta = creation.get("_meta")
-        meta = dict(meta) if isinstance(meta, dict) else {}
+        meta = dict(as_object(creation.get("_meta")))
         if self.context.traceparent is not None:
             meta["traceparent"] = self.context.traceparent
         params = {**creation, "sessionId": session.name, "prompt": blocks}

@@ -17,6 +17,7 @@ from adapters.agent_client.codec import errors
 from adapters.agent_client.tunnel import mcp_messages, tool_rules
 from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
 from adapters.agent_client.tunnel.offers import OfferedServer
+from adapters.agent_client.wire import as_object
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
@@ -146,8 +147,7 @@ class UpstreamEnd(AgentEnd):
     async def told(self, message: Raw) -> None:
         said = mcp_messages.read(message)
         if said.method == wire.ACKNOWLEDGED:
-            agreed = mcp_messages.unpacked(said.params, dict[str, Any]).get("notifications")
-            self._acknowledged(agreed if isinstance(agreed, dict) else {})
+            self._acknowledged(as_object(mcp_messages.unpacked(said.params, dict[str, Any]).get("notifications")))
             return
         waiting = self._calls.heard(said.method, said.params)
         if waiting is not None:
@@ -417,7 +417,7 @@ class ProxiedCall:
         if self._timer is not None:
             self._timer.cancel()
         self.call = call
-        given = answers if isinstance(answers, dict) else {}
+        given = as_object(answers)
         for key, (_, future) in self._questions.items():
             if key in given and not future.done():
                 future.set_result(given[key])

@@ -14,6 +14,7 @@ from gateway.core import choices, delta
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
+from gateway.mcp import forms
 from gateway.mcp.runs.tools import Refusals
 from tests.adapters.agent_client.codec_cases import ANY, META, PARAMS, extended, selected, unhurried, valid
 from tests.adapters.agent_client.outbound_agent import OPTIONS
@@ -205,4 +206,4 @@ def test_the_answer_to_a_form_is_always_one_of_the_protocols(answer: Answer, par
 
 @pytest.mark.parametrize("result", [None, [], {}, {"action": "yes"}, {"action": True, "content": {"strategy": "safe"}}])
 def test_an_unclear_answer_to_a_form_is_none(result: Any) -> None:
-    assert questions.elicitation_answer(questions.elicitation(FORM, "q"), result).outcome is Outcome.CANCELLED
+    assert forms.elicitation_answer(questions.elicitation(FORM, "q"), result).outcome is Outcome.CANCELLED

@@ -60,7 +60,7 @@ def test_an_agent_that_says_that_it_failed_is_passed_on_as_it_said_it(more: Any)
 
 
 def test_another_gateways_failure_is_one_here_in_the_same_words() -> None:
-    end = turn.failed(RpcError(-32000, "No luck", {"why": "none"}))
+    end = v1.failed(RpcError(-32000, "No luck", {"why": "none"}))
     (state,) = over(end)
     (again,) = turn.ended(state)
     assert again == end and over(again) == [state]

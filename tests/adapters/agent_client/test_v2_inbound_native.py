@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from adapters.agent_client.codec import turn as turn_v1
 from adapters.agent_client.codec.v2 import agents, turn, updates_in
 from adapters.agent_client.codec.v2.memory import SessionMemory
 from gateway.config import Route
@@ -128,7 +129,7 @@ async def test_a_prompt_is_answered_when_the_agent_has_taken_it() -> None:
 
 async def test_a_prompt_that_the_agent_refuses_is_answered_with_its_error_and_was_never_said() -> None:
     async def refuses(context: RunContext) -> None:
-        context.emit(turn.failed(RpcError(-32000, "Authentication required", {"methods": ["sso"]})))
+        context.emit(turn_v1.failed(RpcError(-32000, "Authentication required", {"methods": ["sso"]})))
         await context.drain()
 
     async with rig(agent(refuses), v2=True) as gateway:

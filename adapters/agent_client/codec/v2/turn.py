@@ -25,9 +25,6 @@ _SHARED: Final = ("usage", "_meta")
 """Keys that version 1 too has beside a stop reason."""
 _KNOWN: Final = {reason.value for reason in StopReason}
 
-failed = v1.failed
-"""The end that an agent's error answer of `session/prompt` is: it has not taken the prompt."""
-
 
 # --- what an agent says ------------------------------------------------------------------------------------------
 
