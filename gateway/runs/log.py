@@ -97,7 +97,7 @@ class RunLog:
         self._held: list[e.Event] = []
         self.waiting: set[LogReader] = set()
         """Told of the next append, or of the end."""
-        self.readers: set[LogReader] = set()
+        self.readers: list[LogReader] = []
 
     @property
     def output(self) -> Output:
@@ -368,11 +368,11 @@ class LogWatch:
 
     def begin(self) -> None:
         """Count from now on as a reader that the route may ask to wait for."""
-        self._log.readers.add(self)
+        self._log.readers.append(self)
 
     def end(self) -> None:
         """Follow no more."""
-        self._log.readers.discard(self)
+        self._log.readers.remove(self)
         self._take = _nobody  # what follows holds this: together they would stay until they are collected
         if self._log.moved is not None:
             self._log.moved.set()
