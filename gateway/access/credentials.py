@@ -26,7 +26,10 @@ def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The token in the `Authorization` header of a request, whose headers are as ASGI has them; None without one, or
     with more than one such header.
     """
-    values = [value for name, value in headers if name == AUTHORIZATION]
+    given = list(headers)
+    if AUTHORIZATION not in dict(given):
+        return None
+    values = [value for name, value in given if name == AUTHORIZATION]
     scheme, _, token = values[0].decode("latin-1").partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() or None if scheme.lower() == "bearer" else None
 

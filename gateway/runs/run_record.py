@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
+
+STARTED: Final = (e.RunStarted(),)
 
 
 class UnwrittenEnd(msgspec.Struct, frozen=True):
@@ -71,14 +73,15 @@ class RunRecord:
 
     # --- changes ------------------------------------------------------------------------------------------------
 
-    def begins(self, dispatched: bool, *, told: bool) -> list[e.Event]:
+    def begins(self, dispatched: bool, *, told: bool) -> Sequence[e.Event]:
         """Make the new record that of a run that is started at once; its first events, to be created with it.
 
         Without `told` only the client that waits for the end can know of the run.
         """
         self.run = replace(self.run, status=RunStatus.RUNNING, dispatched=dispatched)
         self.unseen = not told
-        return self.log.opener.feed((e.RunStarted(),))
+        self.log.opener.state.advance(STARTED[0])
+        return STARTED
 
     async def change(self, change: Coroutine[Any, Any, None]) -> None:
         """Carry out a change whole, even if whoever wants it is cancelled meanwhile.

@@ -219,7 +219,7 @@ class Starter:
                 live.lost("prompt")
             at_once = (request.start_at is None or request.start_at <= now) and request.if_busy is IfBusy.REJECT
             told = told or thread is not None or live.interceptor is not None
-            started = live.record.begins(not live.held, told=told) if at_once else []
+            started = live.record.begins(not live.held, told=told) if at_once else ()
             if at_once and thread is None and not (live.interceptor or live.held or self._recorder.on):
                 preparing = entry.preparing
                 if preparing is not None:

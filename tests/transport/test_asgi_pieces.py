@@ -149,7 +149,8 @@ async def test_a_head_and_what_follows_it_are_one_write_and_a_head_alone_waits_n
     assert one.get_write_buffer_size() == 3
 
 
-def test_a_whole_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ended", [False, True], ids=["kept", "closed"])
+def test_a_whole_answer_is_one_write(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bytes] = []
     monkeypatch.setattr(OneWrite, "write", lambda self, data: pytest.fail("a piece of it is written"))
     whole = OneWrite.whole
@@ -162,8 +163,9 @@ def test_a_whole_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scene() -> None:
         async with connected(Answering()) as client:
-            client.writer.write(asking("/one"))
-            await client.reader.readuntil(b"/one")
+            client.writer.write(asking("/one", **({"Connection": "close"} if ended else {})))
+            answer = await (client.rest() if ended else client.reader.readuntil(b"/one"))
+            assert (b"\r\nconnection: close\r\n" in answer) is ended
 
     run(scene())
     assert len(said) == 1

@@ -7,7 +7,7 @@ given to `Gateway.runs.lost`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
@@ -182,7 +182,7 @@ class ForeignOutput:
     stale: whether what was told is not what it begins with, or nobody knows: `look` is to be called.
     """
 
-    def __init__(self, agent: Agent | None, losses: Counter[str], ready: dict[str, Around]) -> None:
+    def __init__(self, agent: Agent | None, losses: dict[str, int], ready: dict[str, Around]) -> None:
         """`losses` are the encoder's; `ready` gets the parts whose deltas are simply chunks."""
         self.stale = False
         self._losses = losses
@@ -339,7 +339,7 @@ class UpdateEncoder:
 
     def __init__(self, agent: Agent | None) -> None:
         self._agent = agent
-        self._losses: Counter[str] = Counter()
+        self._losses: dict[str, int] = defaultdict(int)
         self._ready: dict[str, Around] = {}  # parts whose deltas are simply chunks
         self._assembly = UpdateAssembly(foreign=False)
         self._decided = agent is not None

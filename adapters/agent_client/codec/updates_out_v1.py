@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -41,7 +40,7 @@ _TEXT_START: Final = {
 class OutputText(ForeignOutput):
     """See `ForeignOutput`. Its chunks have no ids, and it only grows."""
 
-    def __init__(self, agent: Agent | None, losses: Counter[str], ready: dict[str, Around]) -> None:
+    def __init__(self, agent: Agent | None, losses: dict[str, int], ready: dict[str, Around]) -> None:
         super().__init__(agent, losses, ready)
         self._open: str | None = None  # the text part that is ready
         self._start: int | None = 0  # of the newest text part in the text; None where nobody knows
@@ -162,7 +161,7 @@ class OutputText(ForeignOutput):
 class V2ForV1:
     """One client's view of one run. `losses` is the encoder's."""
 
-    def __init__(self, losses: Counter[str]) -> None:
+    def __init__(self, losses: dict[str, int]) -> None:
         self._losses = losses
         self._names: dict[str, str] = {}  # the agent's id of a message -> that of the one in its place
         self._heard: set[str] = set()

@@ -6,7 +6,7 @@ answer of `agents/run`. The answer wins over all deltas. `losses` is to be given
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -199,12 +199,12 @@ _META: Final = "_meta"
 class DeltaDecoder:
     """One call of one agent."""
 
-    def __init__(self, agent: Agent, defaults: Defaults | None = None, losses: Counter[str] | None = None) -> None:
+    def __init__(self, agent: Agent, defaults: Defaults | None = None, losses: dict[str, int] | None = None) -> None:
         """`defaults` are those of the agent's output schema, where they are known from another call of it.
 
         `losses` counts what is left out, by name (losses.py).
         """
-        self.losses = Counter() if losses is None else losses
+        self.losses = defaultdict(int) if losses is None else losses
         self._fold = Fold()
         self._defaults = Defaults(agent.output_schema) if defaults is None else defaults
         self._meta_events: MetaEvents | None = None

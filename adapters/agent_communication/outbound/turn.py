@@ -137,7 +137,7 @@ class RepeatFilter:
 
     def __init__(self) -> None:
         self._before: Fold | None = None  # the output as it was told, while the agent is behind that
-        self._now = Fold()
+        self._now: Fold  # since `again`
         self._seen: dict[int, int] = {}  # how often what was said beside the output, in this call
         self._seen_before: dict[int, int] = {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -119,7 +119,7 @@ class CalledRun(ABC):
     def __init__(self, context: RunContext) -> None:
         self.context = context
         self.over = False
-        self.losses: Counter[str] = Counter()
+        self.losses: dict[str, int] = defaultdict(int)
         self._questions: set[str] = set()
         self._scope = Deadline()
         self._stopped = False

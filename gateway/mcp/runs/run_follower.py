@@ -94,6 +94,8 @@ class RunFollower:
     client ends, and is cancelled only if the client takes its call back.
     """
 
+    _counted: Counter[str] | None = None
+
     def __init__(
         self,
         runs: ClientRuns,
@@ -117,7 +119,6 @@ class RunFollower:
         """Whether the run is followed from its beginning. If not, its client is told of it once it has stopped, or once
         its agent has said something beside its output.
         """
-        self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
         self._snapshot: Snapshot | None = None
 
@@ -228,7 +229,7 @@ class RunFollower:
     def _count(self, run: Run | None) -> None:
         """Have what could not be said counted; what is found at the end is too late for the record."""
         losses = self._rendering.losses
-        if not losses or not (new := losses - self._counted):
+        if not losses or not (new := losses - (self._counted or Counter())):
             return
         self._counted = losses.copy()
         if run is None:

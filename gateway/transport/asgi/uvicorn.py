@@ -341,7 +341,7 @@ class PieceProtocol(HttpToolsProtocol):
         """Whether the answer is out of the ordinary at this moment: it is left to uvicorn."""
         cycle = self.cycle
         waits = cycle.disconnected or self.pipeline or self.flow.write_paused
-        return bool(waits or not cycle.keep_alive or cycle.scope["method"] == "HEAD")
+        return bool(waits or cycle.scope["method"] == "HEAD")
 
     def _last(self, content: bytes) -> None:
         """Write what ends an answer."""
@@ -349,6 +349,8 @@ class PieceProtocol(HttpToolsProtocol):
         cycle.response_complete = True
         cycle.message_event.set()
         self._one_write.whole(content)
+        if not cycle.keep_alive:
+            self.transport.close()
         cycle.on_response()
 
     def _head(self, status: int, headers: Headers) -> bytes | None:
@@ -363,6 +365,8 @@ class PieceProtocol(HttpToolsProtocol):
             if name.lower() in FRAMING or HEADER_VALUE_RE.search(value):
                 return None
             content += b"%b: %b\r\n" % (name, value)
+        if not cycle.keep_alive:
+            content += b"connection: close\r\n"
         cycle.response_started = True
         return content
 

@@ -5,7 +5,6 @@ How the run began, waits and ended is `turn`'s to say.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -75,7 +74,7 @@ class _Message:
 class V2OutputText(ForeignOutput):
     """See `ForeignOutput`. `run` names its messages."""
 
-    def __init__(self, agent: Agent | None, losses: Counter[str], ready: dict[str, Around], run: str) -> None:
+    def __init__(self, agent: Agent | None, losses: dict[str, int], ready: dict[str, Around], run: str) -> None:
         super().__init__(agent, losses, ready)
         self._run = run
         self._messages: dict[tuple[str, str], _Message] = {}
@@ -227,7 +226,8 @@ class V2UpdateEncoder(UpdateEncoder):
 
     def _words(self, said: JsonObject) -> JsonObject:
         if not self._v2:
-            self._losses.update(tool_calls.terminals(said))
+            for name in tool_calls.terminals(said):
+                self._losses[name] += 1
         return updates.to_v2(said, f"{self._run}-more")
 
     # --- an agent of this protocol -----------------------------------------------------------------------------------
