@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -97,17 +96,16 @@ def kind_of(value: Any) -> str:
     return KINDS[next((name for kind, name in names if isinstance(value, kind)), "null")]
 
 
-@dataclass
-class Document:
+class Document(msgspec.Struct):
     """A file as plain values. `lines` has the line of every key and list item, the root at (); `filled` the values that
     came from the environment.
     """
 
     file: str
     value: Any = None
-    lines: dict[Where, int] = field(default_factory=dict)
-    mistakes: list[Mistake] = field(default_factory=list)
-    filled: set[str] = field(default_factory=set)
+    lines: dict[Where, int] = {}
+    mistakes: list[Mistake] = []
+    filled: set[str] = set()
 
     def fill(self) -> None:
         """Take an empty file for an empty mapping."""
@@ -177,7 +175,7 @@ def read(text: str, file: str, env: Mapping[str, str] | None) -> Document:
         loader = _Plain(text) if env is None else _Loader(text)
         root = loader.get_single_node()
         if root is not None:
-            return replace(document, value=_Reader(document, loader, env).value(root, ()))
+            return msgspec.structs.replace(document, value=_Reader(document, loader, env).value(root, ()))
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - before.rfind("\n")

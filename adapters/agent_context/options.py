@@ -5,12 +5,12 @@ import binascii
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gateway.access import Patterns, each_its_own
 from gateway.access.options import ClientCredentials, ClientTokens, limits_of
 from gateway.contract import Options
-from gateway.contract.options import ClientLimits, Count, HeaderSecret, Seconds, SocketUrl
+from gateway.contract.options import ClientLimits, Count, HeaderSecret, Network, Seconds, SocketUrl
 from gateway.mcp.options import McpServeOptions, McpTarget
 
 Right = Literal["register", "message", "delegate", "read", "evaluate", "sample", "revoke"]
@@ -176,7 +176,7 @@ class AgentContextServe(McpServeOptions):
     conduct: Conduct = Conduct()
     announce: tuple[Announce, ...] = ()
     agent_timeout: Seconds = 600.0
-    endpoints: tuple[IPvAnyNetwork, ...] = ()
+    endpoints: tuple[Network, ...] = ()
     page_size: Count = 100
 
     @property

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+import msgspec
+
 from gateway.access.issuer import IssuerKeys, Published
 from gateway.access.options import ANONYMOUS, Credentials, JwtOptions, digest
 from gateway.core.types import JsonObject
@@ -131,8 +133,7 @@ def subject(token: str, options: JwtOptions, keys: IssuerKeys | None) -> Subject
     return Subject(name, expires, claims)
 
 
-@dataclass(frozen=True)
-class TokenOwner(Generic[C]):
+class TokenOwner(msgspec.Struct, Generic[C], frozen=True):
     """The owner of a token.
 
     client: the client of the list, found by its own token or by the `sub` of a JWT. subject: that of a JWT.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, StringConstraints, model_validator
 
 from gateway.access.patterns import Patterns
 from gateway.contract.options import EVERY_OTHER, ClientLimits, HttpUrl, InboundOptions, Options
@@ -14,7 +14,7 @@ from gateway.contract.options import EVERY_OTHER, ClientLimits, HttpUrl, Inbound
 Algorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
 
 ANONYMOUS: Final = "anonymous"
 """The name of a client that has shown no token. No client of the options may have it."""

@@ -14,7 +14,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    IPvAnyNetwork,
     PrivateAttr,
     SecretStr,
     SerializeAsAny,
@@ -24,7 +23,17 @@ from gateway.access.options import OperatorOptions
 from gateway.config.units import Duration, Size
 from gateway.contract import HttpUrl, InboundOptions, TargetOptions
 from gateway.contract.governing import APPROVALS
-from gateway.contract.options import ClientLimits, DoorLimits, HeaderSecret, Most, Options, Rate, RouteLimits, no_flag
+from gateway.contract.options import (
+    ClientLimits,
+    DoorLimits,
+    HeaderSecret,
+    Most,
+    Network,
+    Options,
+    Rate,
+    RouteLimits,
+    no_flag,
+)
 from gateway.core.memory import TRANSCRIPT
 from gateway.core.types import InterruptSpec
 from gateway.registry import Registry
@@ -317,7 +326,7 @@ class StoreOptions(Options):
 class WebhookOptions(Options):
     """Callbacks that clients ask for."""
 
-    allow: tuple[IPvAnyNetwork, ...] = Field(
+    allow: tuple[Network, ...] = Field(
         default=(), description="Internal networks (CIDR) that callbacks may reach; public addresses always may."
     )
 
@@ -394,7 +403,7 @@ class Monitors(Options):
     tokens: tuple[Annotated[SecretStr, Field(min_length=1)], ...] = Field(
         default=(), description="What they show as `Authorization: Bearer`. They open nothing else."
     )
-    networks: tuple[IPvAnyNetwork, ...] = Field(
+    networks: tuple[Network, ...] = Field(
         default=(),
         description="Networks (CIDR) where whoever asks is one, by an address or one of `hosts`, and not through a "
         "proxy that says so.",

@@ -1,6 +1,7 @@
 """Options: what an adapter understands in routes.yaml."""
 
 import hashlib
+import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,19 +11,18 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    AnyHttpUrl,
-    AnyUrl,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     PrivateAttr,
     SecretStr,
-    TypeAdapter,
-    UrlConstraints,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticCustomError, SchemaValidator, core_schema
 
 from gateway.transport.pipe import LIMIT
 
@@ -200,7 +200,8 @@ HeaderSecret = Annotated[
 """A secret that is sent in a header."""
 
 
-_any_http_url = TypeAdapter(AnyHttpUrl)
+# pydantic's own types of URLs and networks are in a module that a start would load for them alone
+_any_http_url = SchemaValidator(core_schema.url_schema(allowed_schemes=["http", "https"]))
 
 
 def _a_token_url(text: str) -> str:
@@ -328,7 +329,7 @@ HttpUrl = Annotated[
 """An http or https URL that paths are put after, kept as written less a trailing slash."""
 
 
-_any_socket_url = TypeAdapter(Annotated[AnyUrl, UrlConstraints(allowed_schemes=["http", "https", "ws", "wss"])])
+_any_socket_url = SchemaValidator(core_schema.url_schema(allowed_schemes=["http", "https", "ws", "wss"]))
 
 
 def _socket_url(text: str) -> str:
@@ -341,6 +342,21 @@ SocketUrl = Annotated[
     str, AfterValidator(_socket_url), Field(json_schema_extra={"format": "uri", "pattern": "^[a-zA-Z]+://"})
 ]
 """ws, wss: a WebSocket; http, https: requests and streams. Kept as written: a path may end in a slash."""
+
+
+def _network(given: Any) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(given)
+    except ValueError:
+        raise PydanticCustomError("ip_any_network", "value is not a valid IPv4 or IPv6 network") from None
+
+
+Network = Annotated[
+    ipaddress.IPv4Network | ipaddress.IPv6Network,
+    PlainValidator(_network),
+    WithJsonSchema({"type": "string", "format": "ipvanynetwork"}),
+]
+"""A network (CIDR)."""
 
 
 class TargetOptions(Options):

@@ -8,10 +8,9 @@ put to the rules.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms, questions
@@ -43,12 +42,11 @@ NOT_BEGUN: Final = (None, "pending", "failed", "cancelled")
 _CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
-@dataclass
-class AgentToolCall:
+class AgentToolCall(Struct):
     """One call as far as the agent has spoken of it. `name` is what the run's events call it."""
 
     name: str
-    said: JsonObject = field(default_factory=dict)
+    said: JsonObject = {}
     tool: str = ""
     risk: int = 0
     pending: bool = True

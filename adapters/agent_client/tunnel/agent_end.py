@@ -6,7 +6,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -56,8 +55,7 @@ Translate: TypeAlias = Callable[[OfferedServer, mcp_messages.McpMessage, Asked, 
 """Begins a translation: the server, the agent's first request, and what reaches the agent, as in `AgentEnd`."""
 
 
-@dataclass(frozen=True, eq=False)
-class ClientEnd:
+class ClientEnd(Struct, frozen=True, eq=False):
     """The client's end, named by the switchboard. `stateless`: the client opens no connections, see `mcp_messages`."""
 
     caller: Caller

@@ -6,7 +6,6 @@ replace. Version 1 starts a call with `tool_call`, and its nulls say nothing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -75,6 +74,8 @@ def patch(path: str, old: str | None, new: str) -> str | None:
 
 
 def _short(before: list[str], after: list[str]) -> str:
+    import difflib
+
     lines = list(difflib.unified_diff(before, after, n=_AROUND))[2:]
     return "".join(map(_line_ended, lines))
 
