@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gateway import tracing
@@ -32,8 +32,7 @@ RETRY_SECONDS = 5.0
 AGAIN_SECONDS = 0.5
 
 
-@dataclass
-class Entry:
+class Entry(Struct, eq=False):
     """One route's target and what is known of its agent."""
 
     route: Route
@@ -49,21 +48,21 @@ class Entry:
     stale: bool = False
     host: Entry | None = None
     """The entry that owns the outbound half, if this one does not: it closes nothing itself."""
-    config: JsonObject = field(default_factory=dict)
+    config: JsonObject = {}
     """Configuration of every run, over what its client says."""
-    intercepting: Intercepting | None = field(init=False)
+    intercepting: Intercepting | None = None
     """The target, if it stands between the engine and its runs."""
-    demanding: Demanding | None = field(init=False)
+    demanding: Demanding | None = None
     """The target, if it does not run every agent."""
-    extended: Extended | None = field(init=False)
+    extended: Extended | None = None
     """The target, if it offers what only some adapters know of."""
-    placed: Placed | None = field(init=False)
+    placed: Placed | None = None
     """The target, if only one gateway process can run it."""
-    relay: Relay | None = field(init=False)
+    relay: Relay | None = None
     """The target, if it passes on what clients of its protocol say beside runs."""
-    preparing: Preparing | None = field(init=False)
+    preparing: Preparing | None = None
     """The target, if it has work for a run that is not stored yet."""
-    _judges: dict[str, SchemaJudge] = field(default_factory=dict)
+    _judges: dict[str, SchemaJudge] = {}
     _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
     _closed: bool = False
@@ -313,7 +312,6 @@ class Entry:
         return schema
 
 
-@dataclass
 class Created(Entry):
     """An agent made of another (`host`) and a configuration: all but its name is that one's."""
 

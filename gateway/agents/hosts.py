@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Collection
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 
 from pydantic import ValidationError
@@ -25,11 +24,10 @@ REFRESH_SECONDS = 5.0
 _on_behalf_of: ContextVar[object] = ContextVar("the refresh that a task is part of", default=None)
 
 
-@dataclass
-class HostedEntry(Entry):
+class HostedEntry(Entry, kw_only=True):
     """An agent that an inbound half brings, as a route."""
 
-    hosted: Hosted = field(kw_only=True)
+    hosted: Hosted
 
     def renew(self, route: Route, hosted: Hosted) -> None:
         self.route, self.hosted = route, hosted

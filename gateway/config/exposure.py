@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh")
 """Of an argument by which an interpreter is given its program."""
-_INTERPRETERS = re.compile(r"python[\d.]*|node|bun|tsx|ruby|perl|bash|sh|zsh")
+_INTERPRETERS = r"python[\d.]*|node|bun|tsx|ruby|perl|bash|sh|zsh"
 """Others fetch a package of that name, or take the file to another machine."""
 
 
@@ -114,7 +114,7 @@ def _not_there(config: Config) -> Iterator[Mistake]:
             place = f"in {folder.absolute()}" if path != program else "on the PATH"
             found = "is not executable" if path != program and Path(path).exists() else "was not found"
             yield config.mistake((*where, "command"), f"{program} {found} {place}")
-        elif _INTERPRETERS.fullmatch(Path(program).name):
+        elif re.fullmatch(_INTERPRETERS, Path(program).name):
             script = next((said for said in arguments if said != "-u"), "")
             if script.endswith(_SCRIPTS) and not (folder / script).exists():
                 yield config.mistake((*where, "command"), f"{script} was not found in {folder.absolute()}")

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -84,8 +84,7 @@ class Inbound(Protocol):
         """An error as this protocol answers it; for requests below the mount point that reach no route."""
 
 
-@dataclass(frozen=True)
-class Adapter:
+class Adapter(Struct, frozen=True):
     """One protocol. `name` is its folder, its key in the route table and its id in spans.
 
     `serve(options, gateway)` makes the inbound half, `call(target)` the outbound half; None where a half does not
@@ -109,7 +108,7 @@ class Adapter:
     serve_options: type[InboundOptions] = InboundOptions
     call: Callable[[Any], Outbound] | None = None
     target_options: type[TargetOptions] = TargetOptions
-    losses: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, str] = {}
     example: str = ""
     formerly: str = ""
     unnamed: bool = True

@@ -17,7 +17,7 @@ SHOWN: Final = 200
 
 REDIRECTS: Final = (301, 302, 303, 307, 308)
 
-_HEADINGS = tuple(re.compile(rf"<{tag}\b[^>]*>([^<]+)<".encode(), re.I) for tag in ("title", "h1"))
+_HEADINGS = (rb"(?i)<title\b[^>]*>([^<]+)<", rb"(?i)<h1\b[^>]*>([^<]+)<")
 
 
 def redirect_advice(status: int, location: str) -> str:
@@ -35,7 +35,7 @@ def redirect_advice(status: int, location: str) -> str:
 def page_title(body: bytes) -> str:
     """The title of an HTML page on one line, else its first heading; "" without any."""
     for heading in _HEADINGS:
-        if found := heading.search(body):
+        if found := re.search(heading, body):
             return " ".join(html.unescape(found[1].decode("utf-8", "replace")).split())[:SHOWN]
     return ""
 

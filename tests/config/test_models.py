@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.config import DocumentError, load, loads
 from gateway.contract import Adapter, InboundOptions

@@ -46,13 +46,13 @@ class Unreachable(AgentGone):
             return cls(f"no TLS connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
         if isinstance(error, socket.gaierror):  # its numbers are not the system's
             return cls(f"the name of {name} does not resolve", detail=detail)
-        several = _ERRNO.search(str(error))  # one for each address of the name
+        several = re.search(_ERRNO, str(error))  # one for each address of the name
         number = error.errno or (int(several[1]) if several else 0)
         why = os.strerror(number).lower() if number else ""
         return cls(f"no connection could be made to {name}" + (f": {why}" if why else ""), detail=detail)
 
 
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_ERRNO = r"\[Errno (\d+)\]"
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _LATER = (429, 503)
 

@@ -19,17 +19,16 @@ LONGEST = 2000
 BURST = 200
 PER_SECOND = 20.0
 
-_ERROR = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b|error: ")
+# expressions: compiled when a program has ended with something to say
+_ERROR = r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b|error: "
 _VERSION = ("Node.js v", "Bun v")
 """The last line of what these print about an error."""
 _TRACEBACK = "Traceback (most recent call last)"
-_PANIC = re.compile(
-    r"panic: |fatal error: |error: Uncaught |Exception in thread |thread '.*' (?:\(\d+\) )?panicked at "
-)
+_PANIC = r"panic: |fatal error: |error: Uncaught |Exception in thread |thread '.*' (?:\(\d+\) )?panicked at "
 """What Go, Deno, Java and Rust begin with."""
-_HEADING = re.compile(r"(?:caused by|stack backtrace|location):|\W*$", re.IGNORECASE)
+_HEADING = r"(?i)(?:caused by|stack backtrace|location):|\W*$"
 """What stands in a stack without being indented."""
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_ESCAPES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 """No branch reads past the next escape character: a line of nothing else would be read again from each of them."""
 
 
@@ -103,7 +102,7 @@ def last_words(tail: Sequence[str]) -> str:
     Rules and bars, as Python draws them around exceptions in a group, are left out.
     """
     if tail and tail[-1].startswith(_VERSION):
-        tail = _near(tail, [at for at, line in enumerate(tail) if _ERROR.match(line)]) or tail[:-1]
+        tail = _near(tail, [at for at, line in enumerate(tail) if re.match(_ERROR, line)]) or tail[:-1]
     else:
         tail = _reported(tail) or tail
     words = (line.strip(" |+-") for line in reversed(tail))
@@ -128,7 +127,7 @@ def _near(tail: Sequence[str], places: Sequence[int]) -> Sequence[str]:
 
 def _reported(tail: Sequence[str]) -> Sequence[str]:
     """The line with the last error that Python or another runtime reports, though more of its message may follow."""
-    found = [at for at, line in enumerate(tail) if line.startswith(_TRACEBACK) or _PANIC.match(line)]
+    found = [at for at, line in enumerate(tail) if line.startswith(_TRACEBACK) or re.match(_PANIC, line)]
     if _near(tail, found[-1:]):
         line, after = tail[found[-1]], tail[found[-1] + 1 :]
         if line.startswith(_TRACEBACK):
@@ -136,8 +135,8 @@ def _reported(tail: Sequence[str]) -> Sequence[str]:
         return after[:1] if line.endswith(":") else [line]
     for at in reversed(range(len(tail))):  # an error that a program prints itself, with the stack or its causes below
         line, after = tail[at], tail[at + 1 :]
-        if not line[:1].isspace() and not _HEADING.match(line):
-            return [line] if after and _ERROR.match(line) else ()
+        if not line[:1].isspace() and not re.match(_HEADING, line):
+            return [line] if after and re.match(_ERROR, line) else ()
     return ()
 
 
@@ -145,7 +144,7 @@ def shown(line: bytes) -> str:
     """Decode a line for a log or a terminal, without colours or cursor movements."""
     text = line[:LONGEST].decode("utf-8", "replace").rstrip()
     if not text.isprintable():
-        text = _ESCAPES.sub("", text)
+        text = re.sub(_ESCAPES, "", text)
         text = " " * text[:1].isspace() + " ".join(text.split())
         text = "".join(c if c.isprintable() else "�" for c in text)
     return text + " ..." if len(line) >= LONGEST else text

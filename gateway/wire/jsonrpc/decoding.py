@@ -51,16 +51,12 @@ HALVES_BYTES = 1024 * 1024
 """The largest message whose lone surrogates are kept. In a larger one each becomes U+FFFD."""
 
 _NULL = b"null"
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-_ESCAPES = re.compile(
-    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
-_BEGUN = re.compile(rb'\{\s*"(?:jsonrpc|id|method)"\s*:')
+# expressions of what is wrong: compiled when something is
+_HALF = rb"\\u[dD][89a-fA-F]"
+_ESCAPES = rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+_BEGUN = rb'\{\s*"(?:jsonrpc|id|method)"\s*:'
 _SPACE = b" \t\r\n"
-_LAST = re.compile(
-    r"""((?:,\s*"(?:[^"\\]|\\.)*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\deE]+|true|false|null)\s*)+\})\s*$""",
-    re.ASCII | re.DOTALL,
-)
+_LAST = r"""(?as)((?:,\s*"(?:[^"\\]|\\.)*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\deE]+|true|false|null)\s*)+\})\s*$"""
 """The last members of an object that are no objects or arrays, to its end."""
 
 
@@ -160,7 +156,7 @@ def _slowly(data: bytes, why: Exception) -> Message:
     except RecursionError:
         return _not_json(data, "nested too deep", data[-START:])
     except ValueError as error:
-        return _halves(data) if _HALF.search(data) else _not_json(data, str(error))
+        return _halves(data) if re.search(_HALF, data) else _not_json(data, str(error))
 
 
 def _object(members: _Members, data: bytes) -> Message:
@@ -206,7 +202,7 @@ def _halves(data: bytes) -> Message:
     """Decode JSON with lone surrogates. They stay in `params` and `result`, as escapes."""
     try:
         if len(data) > HALVES_BYTES:
-            return _object(_members(_ESCAPES.sub(_whole, data)), data)
+            return _object(_members(re.sub(_ESCAPES, _whole, data)), data)
         whole = _loads(data)
     except msgspec.ValidationError:
         return _no_message(data, "not an object")
@@ -242,7 +238,7 @@ def unpack(raw: Raw | bytes, type: Any = Any) -> Any:
         raise msgspec.ValidationError("nested too deep") from None
     except ValueError as error:
         text = bytes(raw)
-        if not _HALF.search(text):
+        if not re.search(_HALF, text):
             raise msgspec.DecodeError(str(error)) from error
     try:
         return msgspec.convert(_loads(text), type)
@@ -286,7 +282,7 @@ def glimpse(start: bytes, end: bytes = b"") -> Glimpse:
             at = _next(text, at, ",")
     except (ValueError, IndexError, RecursionError):
         pass
-    if last := _LAST.search(end.decode("utf-8", "replace")):
+    if last := re.search(_LAST, end.decode("utf-8", "replace")):
         with contextlib.suppress(ValueError):
             seen |= _decoder.decode(f"{{{last[1][1:]}")
     id = seen.get("id", UNSET)
@@ -302,7 +298,7 @@ def apart(line: bytes) -> tuple[Message, ...]:
     """Decode a line of a program that prints among its messages: one behind a print without a line end is a message."""
     message = decode(line)
     if isinstance(message, Malformed) and line.lstrip()[:1] not in (b"{", b"["):
-        for begun in islice(_BEGUN.finditer(line), TRIED):
+        for begun in islice(re.finditer(_BEGUN, line), TRIED):
             if not isinstance(found := decode(line[begun.start() :]), Malformed):
                 return _not_json(line[: begun.start()], "text before a message"), found
     return (message,)
@@ -360,9 +356,9 @@ _MOST_LOOKED_AT = 1024 * 1024
 """The largest params in which to look for a mistake's place. As objects they take fifty times the memory."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _any = msgspec.json.Decoder().decode
-_TOLD = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
-_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.\.\.)\]")
+_TOLD = r"(?s)(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?"
+_MISSING = r"Object missing required field `(?P<name>[^`]*)`"
+_STEP = r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.\.\.)\]"
 
 
 def read(params: Raw, type: type[T]) -> T:
@@ -435,15 +431,15 @@ def _escaped(name: str) -> str:
 
 def _where(message: str) -> tuple[str, str]:
     """Split one of msgspec's messages into the JSON pointer and the reason."""
-    told = _TOLD.fullmatch(message)
+    told = re.fullmatch(_TOLD, message)
     if told is None:
         return "", message
     path = ""
-    for step in _STEP.finditer(told["path"] or ""):
+    for step in re.finditer(_STEP, told["path"] or ""):
         if step["any"]:
             break
         path += "/" + _escaped(step["name"] or step["index"])
-    missing = _MISSING.fullmatch(told["what"])
+    missing = re.fullmatch(_MISSING, told["what"])
     if missing is not None:
         return f"{path}/{missing['name']}", "is missing"
     return path, told["what"].replace("`", "")

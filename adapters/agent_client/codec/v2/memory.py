@@ -23,12 +23,12 @@ from gateway.core.types import JsonObject
 
 LIMIT: Final = 64 * 1024
 """Newest bytes of a terminal that are kept; in a transcript it is said how many there were before them."""
-_SEQUENCE: Final = re.compile(
+_SEQUENCE: Final = (
     r"\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colours, the cursor
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC: titles, links, pictures
     r"|\x1b[ -/]*[0-~]?"
 )
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 _ELSEWHERE: Final[JsonObject] = {
     "type": "content",
@@ -158,8 +158,8 @@ class Screen:
 def transcript(data: bytes) -> str:
     """The text that a terminal shows for these bytes. A line that is written over shows its last writing."""
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)  # without half a character at the end
-    lines = _SEQUENCE.sub("", text).rstrip("\r\n").split("\n")
-    return _CONTROL.sub("", "\n".join([line.rstrip("\r").rpartition("\r")[2] for line in lines]))
+    lines = re.sub(_SEQUENCE, "", text).rstrip("\r\n").split("\n")
+    return re.sub(_CONTROL, "", "\n".join([line.rstrip("\r").rpartition("\r")[2] for line in lines]))
 
 
 def _ended(status: JsonObject) -> str:
@@ -170,7 +170,7 @@ def _ended(status: JsonObject) -> str:
 
 
 def _text(value: Any) -> str | None:
-    return _CONTROL.sub("", _SEQUENCE.sub("", value)) if isinstance(value, str) and value else None
+    return re.sub(_CONTROL, "", re.sub(_SEQUENCE, "", value)) if isinstance(value, str) and value else None
 
 
 def _bytes(data: Any) -> bytes:
