@@ -77,7 +77,7 @@ class RunContext(ThreadContext, Protocol):
         run's end where the terminal event was emitted.
 
         `thread` is recorded on the thread under this agent's name. `finds`: False where the protocol has no way back to
-        a run, so that there is no hurry.
+        a run: it is written with the next that is committed of it.
         """
 
     async def thread_state(self) -> Checkpoint | None:

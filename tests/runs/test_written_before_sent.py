@@ -259,6 +259,31 @@ def test_who_asks_another_process_hears_of_a_transition_when_it_is_on_the_disk(
     aio.run(story())
 
 
+@pytest.mark.parametrize("finds", [True, False])
+def test_what_no_run_is_found_by_is_written_with_its_next_transition(tmp_path: Path, finds: bool) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+
+        async def works(context: RunContext) -> None:
+            await context.set_upstream({"session": "s1"}, finds=finds)
+            await engine.store.flush()
+            found.append((await stored(context.run.id)).upstream)
+            await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
+            context.emit(e.RunFinished(output=msgspec.Raw(b'{"message": "done"}')))
+
+        async def stored(run: str) -> Run:
+            return await engine.store.run(run)
+
+        found: list[Any] = []
+        async with scripted.engine((scripted.route(), Scripted(works)), file=file) as engine:
+            run = await engine.runs.start(request())
+            await engine.runs.wait(run.id)
+            found.append((await stored(run.id)).upstream)
+        assert found == [{"session": "s1"} if finds else None, {"session": "s1"}]
+
+    aio.run(story())
+
+
 @pytest.mark.parametrize("what", ["creation", "end", "question"])
 def test_a_search_tells_what_is_on_the_disk(tmp_path: Path, disk: Stuck, what: str) -> None:
     def written(file: Path) -> str:

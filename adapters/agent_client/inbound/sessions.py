@@ -472,7 +472,8 @@ class EditorSessions:
 
         Raises NotFound, Unavailable, and Denied for a client that has logged out since it asked for it.
         """
-        self._still(thread)
+        if way is not OpenedBy.NEW:  # which is told nothing before it is looked at once more
+            self._still(thread)
         if len(self._open) >= self._client.clients.options.max_sessions:
             raise Unavailable("too many sessions are open on this connection; close some")
         session = EditorSession(SessionContext(self._client, thread, agent, Raw(bytes(params))), self._left)
