@@ -264,8 +264,8 @@ TURNS_OF_THE_LOOP = {
     "adapters/agent_context/directory/replication.py": "the same",
     "gateway/agents/roster.py": "the same",
     "gateway/cli/file_changes.py": "a library's watch begins in the first turn of its task",
-    "gateway/mcp/client/http/incoming.py": "the task that was started is to have begun before more is read",
-    "gateway/mcp/client/http/streamable.py": "what comes on two streams has no order but that of the network",
+    "gateway/mcp/client/http/streamable.py": "what comes on two streams has no order but that of the network; "
+    "and a task that was started is to have begun before more is read",
 }
 """Files outside of `transport` that let the loop turn, and why: order is a number everywhere else."""
 

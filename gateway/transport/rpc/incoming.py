@@ -7,9 +7,9 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
 from gateway.transport.pipe import Pipe, Unreadable
@@ -69,13 +69,16 @@ class BatchAnswers:
             self._outbox.put(b"[" + b",".join(self._answers) + b"]")
 
 
+Serve: TypeAlias = Callable[[str, Raw, Id], Awaitable[Any]]
+"""See `Handler.request`."""
+CROWDED = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
+
+
 class IncomingRequests:
     """The other end's requests under way, by task."""
 
-    def __init__(self, name: str, handler: Handler, outbox: Outbox, errors: Callable[[Exception], ErrorObject]) -> None:
+    def __init__(self, name: str, errors: Callable[[Exception], ErrorObject] = plain_errors) -> None:
         self._name = name
-        self._handler = handler
-        self._outbox = outbox
         self._errors = errors
         self._tasks: dict[asyncio.Task[None], Id] = {}
         self._cancelled: dict[asyncio.Task[None], None] = {}
@@ -89,9 +92,9 @@ class IncomingRequests:
         """The tasks of the requests under way."""
         return list(self._tasks)
 
-    def accept(self, request: Request, to: AnswerSink | None = None) -> None:
-        """Serve a request in a task, from the next turn of the loop on. `to` takes its answer instead of the Outbox."""
-        work = self._serve(request, to or self._outbox)
+    def accept(self, request: Request, serve: Serve, to: AnswerSink) -> None:
+        """Have `serve` serve a request in a task, from the next turn of the loop on. `to` takes its answer."""
+        work = self._serve(request, serve, to)
         task = asyncio.get_running_loop().create_task(work, name=f"{self._name} {request.method}")
         self._tasks[task] = request.id
         task.add_done_callback(self._served)
@@ -113,9 +116,9 @@ class IncomingRequests:
         """Do not answer requests cancelled from now on, because the connection ends."""
         self._mute = True
 
-    async def _serve(self, request: Request, to: AnswerSink) -> None:
+    async def _serve(self, request: Request, serve: Serve, to: AnswerSink) -> None:
         try:
-            value = await self._handler.request(request.method, request.params, request.id)
+            value = await serve(request.method, request.params, request.id)
             answer = jsonrpc.result(request.id, value)
         except asyncio.CancelledError:
             if self._mute:
@@ -181,6 +184,7 @@ class MessageReader:
         self._witness = handler if isinstance(handler, RequestWitness) else None
         self._pipe = pipe
         self._handler = handler
+        self._serve = handler.request
         self._outbox = outbox
         self._asking = asking
         self._serving = serving
@@ -267,7 +271,7 @@ class MessageReader:
             self._begun = None if waiting is None else (waiting, message.method)
             return waiting is None
         if type(message) is Request and len(self._serving) < self._concurrency:
-            self._serving.accept(message)
+            self._serving.accept(message, self._serve, self._outbox)
         elif type(message) is not Response or not self._asking.settle(message):
             return False
         self._wake()
@@ -357,14 +361,13 @@ class MessageReader:
         if len(self._serving) < self._concurrency:
             if answers is not None:
                 answers.expect()
-            self._serving.accept(request, answers)
+            self._serving.accept(request, self._serve, answers or self._outbox)
             self._wake()
         else:
             self.refused += 1
-            error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
             if self._witness is not None:
-                self._witness.refused(request, error)
-            await self._reply(jsonrpc.error(request.id, error), answers)
+                self._witness.refused(request, CROWDED)
+            await self._reply(jsonrpc.error(request.id, CROWDED), answers)
 
     async def _garbled(self, what: Unreadable | Malformed, answers: BatchAnswers | None = None) -> None:
         """Deal with input that is not a message. If it looks like an answer or a request, fail or answer that."""

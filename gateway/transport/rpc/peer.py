@@ -78,7 +78,7 @@ class Peer:
         self._asking = OutgoingRequests(pipe.name, self._outbox, first_id)
         self.request = self._asking.request
         """Send a request and wait for its result: see `OutgoingRequests.request`."""
-        self._serving = IncomingRequests(pipe.name, handler, self._outbox, errors)
+        self._serving = IncomingRequests(pipe.name, errors)
         self._incoming = MessageReader(
             pipe,
             handler,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.mcp.client import calls
-from gateway.mcp.client.http import incoming, streamable
+from gateway.mcp.client.http import streamable
 
 
 @pytest.fixture(autouse=True)
@@ -18,5 +18,4 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of what is said about a call that was given up does not depend on the machine either."""
     monkeypatch.setattr(calls, "DOUBT_SECONDS", 600.0)
-    for module in (streamable, incoming):
-        monkeypatch.setattr(module, "CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr(streamable, "CLOSE_SECONDS", 60.0)

@@ -3,7 +3,6 @@
 address.py     Address: one server's URL, its HttpClient, the meaning of its statuses
 sse.py         SsePipe: HTTP+SSE (2024-11-05), a Pipe
 streamable.py  StreamableChannel: Streamable HTTP (from 2025-03-26), sessions or none
-incoming.py    the requests of a server over Streamable HTTP, and our answers, a POST each
 """
 
 from gateway.mcp.client.http.address import Address, HttpRefused

@@ -8,6 +8,8 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 from msgspec import UNSET, Raw
 
@@ -16,16 +18,16 @@ from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
-from gateway.mcp.client.http.incoming import Incoming
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable, hard, judged
+from gateway.transport.rpc.incoming import CROWDED, IncomingRequests
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http.client import LATER, Cursor, is_stream, read_events
 from gateway.transport.tap import about
 from gateway.transport.tasks import TaskSet
 from gateway.transport.waiting import Deadline
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Malformed, MessageBatch, Notification, Request, Response, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, MessageBatch, Notification, Request, Response, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ MOST_RESUME_DELAY = 60.0
 TRIES = 7
 """To open a stream again, in a row without anything heard in between."""
 CLOSE_SECONDS = 2.0
+MOST_ASKED = 100
+"""Requests of a server under way at once; more are refused."""
 MOST_RESTS = 50
 """Streams that are read to their end after their answer; of more, the connection is closed."""
 REST_SECONDS = 1.0
@@ -76,7 +80,7 @@ class StreamableChannel:
         self._under_way: set[Deadline] = set()
         self._generation = 0
         self._renewing = asyncio.Lock()
-        self._incoming = Incoming(address.name, calls, self._post, self._told)
+        self._serving = IncomingRequests(address.name)
         self._listener: asyncio.Task[None] | None = None
         self._telling = TaskSet()
         self._resting = TaskSet()
@@ -234,9 +238,9 @@ class StreamableChannel:
     async def take(self, message: Request | Notification, on: OutgoingCall | None) -> None:
         """Handle a request or notification that came on the stream of a call, or on the standalone stream (None)."""
         if isinstance(message, Request):
-            await self._incoming.accept(message, on, self.version)
+            await self._accept(message, on)
         elif message.method == wire.CANCELLED:
-            self._incoming.cancel(wire.cancelled_in(message.params))
+            self._serving.cancel(wire.cancelled_in(message.params))
         else:
             try:
                 waiting = self.calls.heard(message.method, message.params, on)
@@ -244,6 +248,24 @@ class StreamableChannel:
                     await waiting
             except Exception:
                 log.exception("%s: handling %s failed", self.name, message.method)
+
+    async def _accept(self, request: Request, on: OutgoingCall | None) -> None:
+        """Serve a request. It has begun when this returns; of too many, it is answered: then nothing grows."""
+        answer = _PostedAnswer(self.name, self._post)
+        if len(self._serving) >= MOST_ASKED:
+            answer.put(jsonrpc.error(request.id, CROWDED))
+            await answer.drain()
+        elif self._closing is None:
+            self._serving.accept(request, partial(self._serve, on, self.version), answer)
+            await asyncio.sleep(0)
+
+    async def _serve(self, on: OutgoingCall | None, version: str, method: str, params: Raw, id: Id) -> Any:
+        try:
+            return await self.calls.answer(method, params, version, partial(self._serving.cancel, id), on)
+        except asyncio.CancelledError:
+            if self._closing is None:
+                await self._told()
+            raise
 
     def rest(self, stack: AsyncExitStack, response: StreamResponse) -> None:
         """Read the rest of a stream whose answer has come, or close it."""
@@ -336,14 +358,36 @@ class StreamableChannel:
         aside = [*self._resting, *([self._listener] if self._listener is not None else [])]
         for task in aside:
             task.cancel()
-        await self._incoming.aclose()
-        for tasks in (aside, self._telling):
+        self._serving.mute()
+        asked = self._serving.tasks
+        for task in asked:
+            self._serving.stop(task)
+        for tasks in (asked, aside, self._telling):
             if tasks:
                 await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
         if self.session_id is not None and not lost:
             with contextlib.suppress(InterlinguaError):
                 headers = self.headers()
                 await self.address.client.request("DELETE", self.address.url, headers=headers, timeout=CLOSE_SECONDS)
+
+
+class _PostedAnswer:
+    """See `AnswerSink`: what answers a request of the server is a POST of its own."""
+
+    def __init__(self, name: str, post: Callable[[bytes], Awaitable[None]]) -> None:
+        self._name = name
+        self._post = post
+        self._messages: Sequence[bytes] = ()
+
+    def put(self, *messages: bytes) -> None:
+        self._messages = messages
+
+    async def drain(self) -> None:
+        for message in self._messages:
+            try:
+                await self._post(message)
+            except InterlinguaError as error:
+                log.warning("%s: an answer was not taken: %s", self._name, error)
 
 
 class SessionLost(AgentGone):
