@@ -208,12 +208,7 @@ def test_whoever_listens_without_a_session_is_told_no_more() -> None:
     async def main() -> None:
         async with house() as there:
             kinds = {"notifications": {"toolsListChanged": True}}
-            body = {
-                "jsonrpc": "2.0",
-                "id": 1,
-                "method": "subscriptions/listen",
-                "params": {**kinds, "_meta": MODERN},
-            }
+            body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {**kinds, "_meta": MODERN}}
             headers = {
                 **bearer(token(seconds=HOLDS)),
                 "accept": "application/json, text/event-stream",

@@ -61,10 +61,7 @@ class Away(Scripted):
 
 @contextlib.asynccontextmanager
 async def engine(
-    *agents: tuple[Route, Scripted],
-    file: Path | None = None,
-    store: SqliteStore | None = None,
-    **halves: Hosting,
+    *agents: tuple[Route, Scripted], file: Path | None = None, store: SqliteStore | None = None, **halves: Hosting
 ) -> AsyncIterator[Engine]:
     made = Engine(store or open_store(f"sqlite:///{file}" if file else "sqlite://"))
     made.agents.host(halves)

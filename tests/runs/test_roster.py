@@ -67,9 +67,7 @@ async def spoken(engine: Engine, agent: str, **fields: object) -> str:
 async def test_each_agent_found_at_a_target_is_a_route_at_the_targets_place() -> None:
     many = Many("echo", "two words", "last")
     async with scripted.engine(
-        (scripted.route("first"), Scripted(echo)),
-        (scripted.route("bee"), many),
-        (scripted.route("last"), template()),
+        (scripted.route("first"), Scripted(echo)), (scripted.route("bee"), many), (scripted.route("last"), template())
     ) as engine:
         assert list(engine.agents.names("test")) == ["first", "echo", "two_words", "bee-last", "last"]
         assert (await engine.agents.get("two_words", "test")).name == "two_words"

@@ -194,10 +194,7 @@ async def test_a_run_whose_agent_can_be_found_again_goes_on_above_all_numbers_ev
         context.emit(e.PartDelta(part="output", delta={"message": "!"}), e.RunFinished())
 
     agent = Scripted(echo, attach=attach)
-    async with restarted(tmp_path / "s.db", agent, first=Scripted(talk_then_hang), ready="half") as (
-        gateway,
-        run_id,
-    ):
+    async with restarted(tmp_path / "s.db", agent, first=Scripted(talk_then_hang), ready="half") as (gateway, run_id):
         done = await gateway.runs.wait(run_id, timeout=30)
         assert done is not None and json.loads(bytes(done.output)) == {"message": "half and more!"}
         events = await gateway.runs.events(run_id)

@@ -60,10 +60,7 @@ async def test_without_an_agent_in_the_path_the_agents_are_offered() -> None:
 
 @pytest.mark.parametrize(
     ("path", "headers", "status", "told"),
-    [
-        ("/nobody", {}, 404, "scripted"),
-        ("/scripted", {"Origin": "https://evil.example"}, 403, "evil.example"),
-    ],
+    [("/nobody", {}, 404, "scripted"), ("/scripted", {"Origin": "https://evil.example"}, 403, "evil.example")],
 )
 async def test_what_may_not_connect_is_refused_before_the_upgrade(
     path: str, headers: dict[str, str], status: int, told: str
@@ -123,10 +120,7 @@ async def test_a_large_message_passes_and_one_too_large_is_an_error() -> None:
         context.emit(e.RunFinished())
         await context.drain()
 
-    async with (
-        server(scripted(agent), max_message=20_000_000) as (_, url),
-        client(f"{url}/scripted") as editor,
-    ):
+    async with server(scripted(agent), max_message=20_000_000) as (_, url), client(f"{url}/scripted") as editor:
         await editor.initialize()
         session = await editor.new()
         await (await editor.start(session, "x" * 17_000_000))

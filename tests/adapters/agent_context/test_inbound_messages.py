@@ -182,10 +182,7 @@ async def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_ru
             client.ask("agent/message", target="held", content=request(requirements=past), meta={"correlationId": "d"})
         )
         assert error.code == -32006 and error.data["correlationId"] == "d"
-        assert error.data["details"] == {
-            "expected": "a deadline that is not past",
-            "received": "2025-02-22T00:00:00Z",
-        }
+        assert error.data["details"] == {"expected": "a deadline that is not past", "received": "2025-02-22T00:00:00Z"}
         assert error.data["path"] == "/content/payload/requirements/constraints/deadline"
         assert not await there.engine.runs.count(_on(None))
 
@@ -311,10 +308,7 @@ async def test_an_agent_that_is_not_what_a_message_requires_does_not_get_it() ->
 
 async def test_a_message_to_the_coordinator_is_a_task_with_its_requirements_and_priority() -> None:
     labels = {"tools": ["analysis"], "models": [], "specializations": []}
-    async with (
-        rig(coordinator="team", routes={"echo": {"labels": labels}}) as there,
-        there.socket() as client,
-    ):
+    async with rig(coordinator="team", routes={"echo": {"labels": labels}}) as there, there.socket() as client:
         needs = {"capabilities": ["analysis"], "constraints": {"priority": 3, "deadline": in_seconds(100)}}
         content = request("do it", requirements=needs)
         assert text_of(await client.ask("agent/message", target="team", content=content)) == "do it "
@@ -349,11 +343,7 @@ async def test_what_a_client_says_besides_goes_to_the_agent_as_metadata() -> Non
         meta = {"team": "mail", "correlationId": "c", "traceparent": trace, "progressToken": 1, "interlingua/x": 1}
         await client.ask("agent/message", target="echo", content=content, meta=meta)
         asked = (await there.newest("echo")).request
-        assert asked.metadata == {
-            "team": "mail",
-            "context": {"sessionId": "s", "topic": "y"},
-            "requirements": needs,
-        }
+        assert asked.metadata == {"team": "mail", "context": {"sessionId": "s", "topic": "y"}, "requirements": needs}
         assert asked.traceparent is not None and trace.split("-")[1] in asked.traceparent
 
 

@@ -11,15 +11,7 @@ import pytest
 from adapters.agent_context.inbound import work
 from gateway.core.types import RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
-from tests.adapters.agent_context.inbound_talker import (
-    AGENT,
-    Talker,
-    in_seconds,
-    refused,
-    request,
-    response,
-    text_of,
-)
+from tests.adapters.agent_context.inbound_talker import AGENT, Talker, in_seconds, refused, request, response, text_of
 from tests.support.scripted import until
 
 COORDINATOR = "interlingua-tasks"
@@ -57,11 +49,7 @@ async def test_a_task_goes_to_who_can_do_it_and_its_answer_says_why() -> None:
 
 
 async def test_an_agent_delegates_to_another_and_never_to_itself() -> None:
-    async with (
-        rig() as there,
-        there.socket(hello=AGENT) as writer,
-        there.socket(hello=AGENT) as painter,
-    ):
+    async with rig() as there, there.socket(hello=AGENT) as writer, there.socket(hello=AGENT) as painter:
         await writer.register("writer", "paint")
         await painter.register("painter", "paint")
 
@@ -186,11 +174,7 @@ async def test_who_does_not_wait_is_told_later() -> None:
 
         await client.tell("agent/delegate", task=task("u", "flying"), meta={"correlationId": "f"})
         (told,) = await client.hears("agent/error")
-        assert (told["error"]["code"], told["_meta"], told["source"]) == (
-            -32007,
-            {"correlationId": "f"},
-            "interlingua",
-        )
+        assert (told["error"]["code"], told["_meta"], told["source"]) == (-32007, {"correlationId": "f"}, "interlingua")
         await client.tell("agent/delegate", task=task("v", "echoing"), meta={"correlationId": "n"})
         await until(lambda: client.params_of("agent/message")[-1]["_meta"]["correlationId"] == "n")
 
@@ -260,10 +244,7 @@ async def test_a_person_approves_a_task_where_the_route_says_so_by_a_message_a_f
             found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
             assert found["isError"] and "taskAnswer" in found["content"][0]["text"]
             assert found["structuredContent"]["task"]["status"] == "awaiting_approval"
-            for wrong, told in (
-                ({"answer": {"optionId": "maybe"}}, "answer"),
-                ({"interrupt": "x", "answer": 1}, ""),
-            ):
+            for wrong, told in (({"answer": {"optionId": "maybe"}}, "answer"), ({"interrupt": "x", "answer": 1}, "")):
                 bad = await client.ask("tools/call", name="taskAnswer", arguments={"taskId": "c", **wrong})
                 assert bad["isError"] and told in bad["_meta"]["interlingua/failure"]["path"]
             answer = {"taskId": "c", "answer": {"optionId": "approve"}}

@@ -50,9 +50,7 @@ DIALECTS = {"ACP-0.0": versions.V2024_11_05, "ACP-0.1": versions.V2025_11_25}
 async def test_a_client_may_propose_a_dialect_by_its_name(proposed: Any, answered: str, revision: str) -> None:
     async with rig(dialects=DIALECTS) as there, client(there.mcp) as other:
         answer = await other.http.post(
-            there.mcp,
-            json=initialize(proposed),
-            headers={"Accept": "application/json, text/event-stream"},
+            there.mcp, json=initialize(proposed), headers={"Accept": "application/json, text/event-stream"}
         )
         assert answer.json()["result"]["protocolVersion"] == answered
         here = Client(other.http, there.mcp, revision, answer.headers[SESSION])
@@ -90,11 +88,7 @@ def test_a_dialect_stands_for_a_revision_that_shakes_hands() -> None:
 async def test_the_endpoint_can_be_the_mount_point_itself() -> None:
     async with rig() as there:
         socket = there.root.replace("http:", "ws:") + "/ws"
-        async with (
-            client(there.root) as here,
-            client(there.root + "/say") as bound,
-            modern_client(there.root) as new,
-        ):
+        async with client(there.root) as here, client(there.root + "/say") as bound, modern_client(there.root) as new:
             assert [session.agent for session in there.server.sessions] == [None, "say"]
             assert (await here.post(bound.request("ping"), Mcp_Session_Id=bound.session)).status_code == 404
             async with here.listen():

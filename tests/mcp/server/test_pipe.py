@@ -139,11 +139,7 @@ async def test_a_call_tells_progress_before_its_answer_and_nothing_after_it() ->
             {"progressToken": "t", "progress": 1, "message": "one"},
             {"progressToken": "t", "progress": 2, "message": "two"},
         ]
-        assert said[2] == {
-            "jsonrpc": "2.0",
-            "id": "a",
-            "result": {"content": [{"type": "text", "text": "one two"}]},
-        }
+        assert said[2] == {"jsonrpc": "2.0", "id": "a", "result": {"content": [{"type": "text", "text": "one two"}]}}
         (call,) = here.words.calls
         call.notify("notifications/progress", {"progressToken": "t", "progress": 3})
         assert (await here.answer("ping", id=2))["result"] == {}

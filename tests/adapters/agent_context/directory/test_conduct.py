@@ -13,49 +13,40 @@ from adapters.agent_context.directory.evaluation import FAILURES, REFUSALS, REQU
 from adapters.agent_context.options import Conduct as Limits
 from gateway.core.errors import Denied
 from tests.adapters.agent_context.directory.rig import ANNA, house
-from tests.support.aio import Clock, later, run
+from tests.support.aio import Clock, later, on, run
 
 
-def test_a_limit_that_is_passed_is_told_once_a_window_and_windows_are_of_the_loops_clock() -> None:
-    async def scene() -> None:
-        noticed: Counter[tuple[str, str]] = Counter()
-        suspended: list[tuple[str, str, float]] = []
-        limits = Limits(window=60, requests=3, refusals=1, suspend=5)
-        conduct = ConductMonitor(
-            limits,
-            lambda *what: noticed.update([what]),
-            lambda *whom: suspended.append(whom),
-        )
-        for _ in range(3):
-            conduct.did("it", REQUESTS)
-        assert not suspended
-        for _ in range(3):
-            conduct.did("it", REQUESTS)
-        assert suspended == [("it", "more than 3 requests within 60 s", 5.0)]
-        assert noticed == {("it", REQUESTS): 6, ("it", UNUSUAL): 1}
-        assert conduct.of("it") == {"requests": 6, "refusals": 0, "failures": 0, "window": 60.0}
-        await later(60)
-        assert conduct.of("it")["requests"] == 0
-        conduct.did("it", REFUSALS)
-        conduct.did("it", REFUSALS)
-        assert suspended[1:] == [("it", "more than 1 refusals within 60 s", 5.0)]
-
-    run(scene(), 1000, loop_factory=Clock)
+@on(Clock)
+async def test_a_limit_that_is_passed_is_told_once_a_window_and_windows_are_of_the_loops_clock() -> None:
+    noticed: Counter[tuple[str, str]] = Counter()
+    suspended: list[tuple[str, str, float]] = []
+    limits = Limits(window=60, requests=3, refusals=1, suspend=5)
+    conduct = ConductMonitor(limits, lambda *what: noticed.update([what]), lambda *whom: suspended.append(whom))
+    for _ in range(3):
+        conduct.did("it", REQUESTS)
+    assert not suspended
+    for _ in range(3):
+        conduct.did("it", REQUESTS)
+    assert suspended == [("it", "more than 3 requests within 60 s", 5.0)]
+    assert noticed == {("it", REQUESTS): 6, ("it", UNUSUAL): 1}
+    assert conduct.of("it") == {"requests": 6, "refusals": 0, "failures": 0, "window": 60.0}
+    await later(60)
+    assert conduct.of("it")["requests"] == 0
+    conduct.did("it", REFUSALS)
+    conduct.did("it", REFUSALS)
+    assert suspended[1:] == [("it", "more than 1 refusals within 60 s", 5.0)]
 
 
-def test_only_failures_of_the_agents_own_count_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_failures_of_the_agents_own_count_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MOST", 2)
 
-    async def scene() -> None:
-        conduct = ConductMonitor(Limits(), lambda *_: None, lambda *_: None)
-        for code in ("invalid", "denied", "agent_failed", "agent_timeout", "unavailable"):
-            conduct.failed("it", code)
-        assert conduct.of("it")[FAILURES] == 2
-        for other in ("one", "two"):
-            conduct.did(other, REQUESTS)
-        assert (conduct.of("it")[FAILURES], conduct.of("two")[REQUESTS]) == (0, 1)
-
-    run(scene())
+    conduct = ConductMonitor(Limits(), lambda *_: None, lambda *_: None)
+    for code in ("invalid", "denied", "agent_failed", "agent_timeout", "unavailable"):
+        conduct.failed("it", code)
+    assert conduct.of("it")[FAILURES] == 2
+    for other in ("one", "two"):
+        conduct.did(other, REQUESTS)
+    assert (conduct.of("it")[FAILURES], conduct.of("two")[REQUESTS]) == (0, 1)
 
 
 def test_a_suspended_agent_is_refused_until_its_time_is_over_on_every_replica(
@@ -95,22 +86,19 @@ def test_a_suspended_agent_is_refused_until_its_time_is_over_on_every_replica(
     assert "its suspension is over" in caplog.text
 
 
-def test_what_a_person_revoked_stays_revoked_and_a_person_may_lift_a_suspension() -> None:
-    async def scene() -> None:
-        async with house(conduct={"failures": 1, "suspend": 300}) as it:
-            await it.register()
-            for _ in range(2):
-                it.directory.conduct.failed("it", "agent_failed")
-            await it.directory.settled()
-            await it.directory.revoking.restore("it")
-            assert await it.status() == "active"
-            await it.directory.revoking.revoke("it", "for good")
-            it.clock.pass_(61)
-            for _ in range(2):
-                it.directory.conduct.failed("it", "agent_failed")
-            await it.directory.settled()
-            it.clock.pass_(1000)
-            await it.look()
-            assert await it.status() == "revoked"
-
-    run(scene())
+async def test_what_a_person_revoked_stays_revoked_and_a_person_may_lift_a_suspension() -> None:
+    async with house(conduct={"failures": 1, "suspend": 300}) as it:
+        await it.register()
+        for _ in range(2):
+            it.directory.conduct.failed("it", "agent_failed")
+        await it.directory.settled()
+        await it.directory.revoking.restore("it")
+        assert await it.status() == "active"
+        await it.directory.revoking.revoke("it", "for good")
+        it.clock.pass_(61)
+        for _ in range(2):
+            it.directory.conduct.failed("it", "agent_failed")
+        await it.directory.settled()
+        it.clock.pass_(1000)
+        await it.look()
+        assert await it.status() == "revoked"
