@@ -48,24 +48,6 @@ def test_an_unchanged_snapshot_says_nothing() -> None:
     assert decoder.feed([update(values={"message": "one"})], WHERE) == []
 
 
-@pytest.mark.parametrize("size", [10, 40_000])
-def test_a_snapshot_that_takes_back_and_adds_is_shown_as_it_was_in_the_end(size: int) -> None:
-    decoder = StreamDecoder(RUN)
-    long = "x" * size
-    snapshots = [
-        {"text": long, "done": False, "steps": ["a"]},
-        {"text": long + " and", "done": True, "steps": ["b"]},
-        {"text": long + " and more", "done": True, "steps": []},
-        {"text": long},
-    ]
-    for snapshot in snapshots:
-        events = decoder.feed([update(values=snapshot)], WHERE)
-        if size < decode.WHOLE:
-            assert len([event for event in events if not isinstance(event, e.PartStarted)]) == 1
-    every = [*StreamDecoder(RUN).feed([update(values=s) for s in snapshots], WHERE)]
-    assert shown(every)[-1] == snapshots[-1]
-
-
 @pytest.mark.parametrize("document", ["text", 5, 2.5, True, ["a", 1], {}, {"a": None}, [None, "a"]])
 def test_a_document_of_any_type_is_a_data_part(document: Any) -> None:
     events = StreamDecoder(RUN).feed([update(values=document)], WHERE)
@@ -97,11 +79,6 @@ def test_fields_of_the_agents_own_travel_with_the_event() -> None:
     assert events[-1] == e.PartDelta(part="output", delta={"m": "a"}, origin={"messages": said, "seq": 1})
 
 
-def test_the_older_spelling_of_values_is_read() -> None:
-    data = json.dumps({"type": "values", "run_id": RUN, "result": {"message": "Hello"}}).encode()
-    assert shown(StreamDecoder(RUN).feed([data], WHERE)) == [{"message": "Hello"}]
-
-
 def test_a_message_of_an_unknown_type_is_kept_whole() -> None:
     data = json.dumps({"type": "heartbeat", "run_id": RUN, "at": 3}).encode()
     assert StreamDecoder(RUN).feed([data], WHERE) == [
@@ -128,12 +105,6 @@ def test_only_success_settles_a_stream(fields: dict[str, Any], verdict: Any, set
     else:
         assert decoder.verdict == verdict
     assert decoder.settled is settled
-
-
-def test_success_is_forgotten_when_the_run_goes_on() -> None:
-    decoder = StreamDecoder(RUN)
-    decoder.feed([update(values={"m": 1}, status="success"), update(values={"m": 2})], WHERE)
-    assert (decoder.verdict, decoder.settled) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -259,18 +230,6 @@ def test_an_answer_that_makes_no_sense_is_the_agents_fault(body: bytes, said: st
 def asked(payload: Any, kind: str | None = None, *specs: InterruptSpec) -> Any:
     agent = msgspec.structs.replace(AGENT, interrupts=specs)
     return interrupt(RunQuestion(payload, kind), agent, RUN, 0)
-
-
-def test_a_payload_keyed_by_a_kind_is_of_that_kind() -> None:
-    payload = {"approval": {"subject": "Send it?"}}
-    found = asked(payload, None, APPROVAL, CHOICE)
-    assert (found.kind, found.payload, found.message) == ("approval", payload, "Send it?")
-    assert found.answer_schema == APPROVAL.answer_schema
-
-
-def test_a_payload_that_names_its_kind_is_of_that_kind() -> None:
-    found = asked({"interrupt_type": "choice", "question": "Which?", "options": []}, None, APPROVAL, CHOICE)
-    assert (found.kind, found.message, found.answer_schema) == ("choice", "Which?", CHOICE.answer_schema)
 
 
 def test_a_bare_payload_is_of_the_only_kind_that_it_fits() -> None:

@@ -113,11 +113,3 @@ def test_items_updates_statuses_and_what_is_taken_back_stay_events_of_their_own(
         e.PartReplaced(part="output", pointer="/message", value=TEXT[:2]),
         e.PartDelta(part="output", delta={"message": TEXT[2]}),
     ]
-
-
-def test_a_message_that_makes_no_sense_ends_the_row_before_it() -> None:
-    decoder = StreamDecoder()
-    decoder.feed([grows(1), grows(2)], WHERE)
-    broken = grows(4).removesuffix(b'"}}') + b'\\"}}'
-    assert decoder.feed([grows(3), broken, grows(8)], WHERE) == [e.PartDelta(part="output", delta={"message": TEXT[2]})]
-    assert decoder.broken is not None
