@@ -28,7 +28,7 @@ class AgentContextDoor:
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
         self._options = options
         self._gateway = gateway
-        self.coordinator = Coordinator(options, gateway, lambda: self.half.directory, self._is_made, self._open)
+        self.coordinator = Coordinator(options, gateway, lambda: self.half.directory, self.is_made, self.opened)
         self._made: AgentContextInbound | None = None
         self._opening: asyncio.Task[None]
         self._leaving = False
@@ -65,7 +65,7 @@ class AgentContextDoor:
 
     async def open(self) -> None:
         if self._options.announce or await self._gateway.records.kept(PROTOCOL):
-            await self._open()
+            await self.opened()
 
     def hosted(self) -> Mapping[str, Hosted]:
         return self.coordinator.hosted() if self._made is None else self._made.hosted()
@@ -73,7 +73,7 @@ class AgentContextDoor:
     async def refresh(self) -> None:
         if self._made is None and not await self._gateway.records.kept(PROTOCOL):
             return
-        await self._open()
+        await self.opened()
         await self.half.refresh()
 
     async def aclose(self) -> None:
@@ -81,10 +81,10 @@ class AgentContextDoor:
             await asyncio.gather(self._opening, return_exceptions=True)
             await self._made.aclose()
 
-    def _is_made(self) -> bool:
+    def is_made(self) -> bool:
         return self._made is not None
 
-    async def _open(self) -> None:
+    async def opened(self) -> None:
         """Until the half is open. Raises why it cannot be opened; the next call tries again."""
         half = self.half
         if self._opening.done() and self._opening.exception() is not None:

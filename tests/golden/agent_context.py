@@ -18,7 +18,7 @@ from adapters.agent_context.codec import agents, content, errors
 from adapters.agent_context.inbound import rendering as results
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.wire import messages
-from adapters.agent_context.wire.base import checked, read
+from adapters.agent_context.wire.messages import checked, read
 from gateway.core import projection
 from gateway.core.types import Agent, Json
 from gateway.wire import jsonrpc

@@ -143,8 +143,9 @@ def _input_of(agent: Agent, payload: Json, attached: Sequence[Attachment], at: s
     if given and fit(payload[INPUT]):
         return started(payload[INPUT])
     text, rest = _text_in(payload)
+    said = spoken(payload.get(MESSAGES)) if isinstance(payload, dict) else None
     whole = fit(payload)
-    if whole and not (_is_said(payload) and _lacks_text(payload, pointer)):
+    if whole and not (said is not None and _lacks_text(payload, pointer)):
         return started(payload)
     if given and not whole:
         raise misfit(schema, payload[INPUT], f"{at}/{INPUT}")
@@ -160,10 +161,6 @@ def _input_of(agent: Agent, payload: Json, attached: Sequence[Attachment], at: s
     if whole:
         return started(payload)
     raise misfit(schema, payload, at)
-
-
-def _is_said(payload: Json) -> bool:
-    return isinstance(payload, dict) and spoken(payload.get(MESSAGES)) is not None
 
 
 def _lacks_text(document: Json, pointer: str | None) -> bool:

@@ -9,17 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_context import wire
-from adapters.agent_context.wire.base import received_at
+from adapters.agent_context.wire.messages import received_at
 from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    LIMITED,
-    METHOD_NOT_FOUND,
     ErrorObject,
     RpcError,
 )
@@ -38,19 +33,19 @@ class Expired(errors.Refused):
 
 
 ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
-    errors.InterlinguaError: INTERNAL_ERROR,
-    errors.Refused: INVALID_REQUEST,
+    errors.InterlinguaError: jsonrpc.INTERNAL_ERROR,
+    errors.Refused: jsonrpc.INVALID_REQUEST,
     errors.Invalid: wire.INVALID,
     errors.NotFound: wire.NOT_FOUND,
     errors.Conflict: wire.CONFLICT,
-    errors.Unsupported: METHOD_NOT_FOUND,
-    errors.TooLarge: INVALID_REQUEST,
+    errors.Unsupported: jsonrpc.METHOD_NOT_FOUND,
+    errors.TooLarge: jsonrpc.INVALID_REQUEST,
     errors.Denied: wire.DENIED,
     errors.AgentError: wire.AGENT_FAILED,
     errors.AgentGone: wire.UNAVAILABLE,
     errors.AgentTimeout: wire.DEADLINE,
     errors.Unavailable: wire.UNAVAILABLE,
-    errors.Limited: LIMITED,
+    errors.Limited: jsonrpc.LIMITED,
     NoMatch: wire.NO_MATCH,
     Expired: wire.DEADLINE,
 }
@@ -73,8 +68,8 @@ CODES: Final[Mapping[str, int]] = {
 
 _THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
     wire.INVALID: errors.Invalid,
-    INVALID_PARAMS: errors.Invalid,
-    METHOD_NOT_FOUND: errors.Unsupported,
+    jsonrpc.INVALID_PARAMS: errors.Invalid,
+    jsonrpc.METHOD_NOT_FOUND: errors.Unsupported,
     wire.NOT_FOUND: errors.NotFound,
     wire.DENIED: errors.Denied,
     wire.UNAVAILABLE: errors.AgentGone,
@@ -129,8 +124,8 @@ def answer(error: RpcError, correlation: str | None) -> RpcError:
 def failure_error(failure: Failure | None, message: str = "the run failed", **data: Any) -> RpcError:
     """The error answer for a run that failed; further members go into its data."""
     if failure is None:
-        return RpcError(INTERNAL_ERROR, message, {"code": "internal", "retryable": False, **data})
-    code = CODES.get(failure.code, INTERNAL_ERROR)
+        return RpcError(jsonrpc.INTERNAL_ERROR, message, {"code": "internal", "retryable": False, **data})
+    code = CODES.get(failure.code, jsonrpc.INTERNAL_ERROR)
     return RpcError(code, failure.message, {"code": failure.code, "retryable": failure.retryable, **data})
 
 

@@ -57,10 +57,6 @@ OUTPUT: Final[JsonObject] = {
 }
 
 
-async def _at_once() -> None:
-    """Where the directory is opened by the start."""
-
-
 class Coordinator:
     """See `gateway.contract.Outbound` and `Placed`. One per gateway process; `hosted` is what its inbound half brings.
 
@@ -73,17 +69,17 @@ class Coordinator:
         gateway: Gateway,
         directory: Callable[[], "Directory"],
         is_made: Callable[[], bool] = lambda: True,
-        opened: Callable[[], Awaitable[None]] = _at_once,
+        opened: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`directory` makes it, if need be, and `opened` waits until it is open: other processes know of this one, and
-        those that serve this protocol are known here.
+        """`directory` makes it, if need be, and `opened` waits until it is open, where that is not done by the start:
+        other processes know of this one then, and those that serve this protocol are known here.
         """
         self.name = options.tasks_of
         self._options = options
         self._gateway = gateway
         self._directory = directory
         self._is_made = is_made
-        self.known = opened
+        self._opened = opened
 
     @cached_property
     def _chooser(self) -> "AgentChooser":
@@ -109,6 +105,10 @@ class Coordinator:
     @property
     def process(self) -> str | None:
         return self._directory().coordinated_at if self._is_made() else None
+
+    async def known(self) -> None:
+        if self._opened is not None:
+            await self._opened()
 
     def doubt(self) -> None:
         self._directory().doubt()

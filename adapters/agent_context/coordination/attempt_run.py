@@ -183,7 +183,9 @@ class AttemptFollower:
                     await self._speech.feed([event for number, event in batch.events if number > after])
                     await self._context.drain()
                     self._take_questions(batch)
-                    self._within_limit()
+                    limit, used = self._limit, self._speech.used.output_tokens
+                    if limit is not None and used is not None and used > limit:
+                        raise OverLimit(f"the task took {used} tokens, more than its limit of {limit}")
 
                 await watch.follow(take)
                 return watch.run
@@ -203,11 +205,6 @@ class AttemptFollower:
             self._context.emit(e.PartReplaced(part=TEXT, value=""))
         self._context.emit(e.Custom(name=MARK, data={"attempt": attempt.number, "agent": attempt.agent}))
         return 0
-
-    def _within_limit(self) -> None:
-        limit, used = self._limit, self._speech.used.output_tokens
-        if limit is not None and used is not None and used > limit:
-            raise OverLimit(f"the task took {used} tokens, more than its limit of {limit}")
 
     def _take_questions(self, batch: Batch) -> None:
         for _, event in batch.events:

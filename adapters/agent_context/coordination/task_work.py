@@ -185,7 +185,9 @@ class TaskWork:
             self._leave()
             self._unfit[agent] = unfit
             return False
-        if self._to_approve(agent, ranking):
+        standing = next(one.candidate.standing for one in ranking.ranked if one.candidate.id == agent)
+        wanted = standing.approve or fits(agent, self._options.approve)
+        if wanted and agent not in self._record.approved:
             self._leave()  # a person may take days
             await self._keep(self._record.ask(agent, ranking.explanation(agent)))
             await self._ask_approval()
@@ -367,12 +369,6 @@ class TaskWork:
         """`RunContext.ask`, or what was answered before a restart."""
         given = self._given.pop(interrupt.id, None)
         return given if given is not None else await self._context.ask(interrupt)
-
-    def _to_approve(self, agent: str, ranking: Ranking) -> bool:
-        if agent in self._record.approved:
-            return False
-        standing = next(one.candidate.standing for one in ranking.ranked if one.candidate.id == agent)
-        return standing.approve or fits(agent, self._options.approve)
 
     async def _ask_approval(self) -> None:
         """Raises Denied unless the agent is approved."""

@@ -63,11 +63,6 @@ class Listed(msgspec.Struct, frozen=True):
     member: RegisteredAgent | None = None
 
     @property
-    def title(self) -> str:
-        """Its name as the directory shows it."""
-        return str((native(self.agent) or {}).get("name", self.name))
-
-    @property
     def owner(self) -> str:
         """Digest of its owner, by which votes on it are known; "" for one of the route table."""
         return digest(self.member.owner) if self.member is not None else ""
@@ -324,7 +319,7 @@ class Directory:
         """
         needs = Needs(capabilities or (), min_score, max_cost)
         found = [
-            item(one.title, candidate)
+            item(str((native(one.agent) or {}).get("name", one.name)), candidate)
             async for piece in self._each()
             for one in piece
             if one.status in _THERE and why_not(candidate := self._candidate(one), needs) is None
@@ -554,14 +549,14 @@ class Directory:
         registered = one.member is not None
         measured = speeds.get(one.name) if registered or one.agent.standing.speed is None else None
         votes = self._shared.of(one.name, one.owner)
-        claim = None if one.agent.standing.quality is None else {"qualityScore": one.agent.standing.quality}
+        claimed = one.agent.standing.quality is not None
         why = self._members.refusal(one.name) if registered or one.name in self._members.revoked else None
         return Candidate(
             id=one.name,
             labels=one.agent.labels,
             standing=one.agent.standing,
             load=loads.get(one.name, 0),
-            quality=evaluations.measured(claim, votes) if votes.number else None,
+            quality=evaluations.measured(votes, claimed=claimed),
             speed=measured,
             status=one.status,
             why_not=str(why) if why is not None else None,

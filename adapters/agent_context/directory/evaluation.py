@@ -110,9 +110,9 @@ def lacks(kept: Votes, mine: Vote) -> bool:
     return len(kept.votes) < MOST_VOTES or mine.at >= kept.votes[0].at
 
 
-def measured(claim: Any, votes: Votes) -> float | None:
-    """The mean, where it counts: there are enough votes, or nothing was claimed."""
-    return votes.mean if votes.number >= ENOUGH or score_of(claim) is None else None
+def measured(votes: Votes, *, claimed: bool) -> float | None:
+    """The mean, where it counts: there are enough votes, or the agent has claimed nothing."""
+    return votes.mean if votes.number >= ENOUGH or not claimed else None
 
 
 def shown(claim: Any, votes: Votes) -> JsonObject | None:
@@ -122,15 +122,12 @@ def shown(claim: Any, votes: Votes) -> JsonObject | None:
         said["reviews"] = [str(each)[:REVIEW_LENGTH] for each in reviews[:MOST_REVIEWS]]
     if not votes.number:
         return said or None
-    if (mean := measured(claim, votes)) is not None:
+    score = said.get("qualityScore")
+    claimed = isinstance(score, int | float) and not isinstance(score, bool)
+    if (mean := measured(votes, claimed=claimed)) is not None:
         said = {"qualityScore": mean, "evaluationCount": votes.number, "lastEvaluated": time_of(votes.last)}
     reviews = [*votes.reviews, *said.get("reviews", ())][:MOST_REVIEWS]
     return {**said, "reviews": reviews} if reviews else said
-
-
-def score_of(evaluation: Any) -> float | None:
-    score = evaluation.get("qualityScore") if isinstance(evaluation, dict) else None
-    return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
 
 
 # --- measurements -----------------------------------------------------------------------------------------------------

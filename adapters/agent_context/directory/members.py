@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
-from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -103,8 +102,9 @@ class Members:
         self._links = links
         self._doubted = False
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._unwritten: dict[str, None] = {}
-        self._writer: asyncio.Task[None] | None = None
+        self._unwritten: set[str] = set()
+        self._writing = TaskSet()
+        self._writes = asyncio.Semaphore(AT_ONCE)
         self._announcing: asyncio.Task[None] | None = None
         self._announced = -1e9
         self._cost = 0.0
@@ -211,7 +211,6 @@ class Members:
         member = self.by_id.pop(agent, None)
         if member is not None:
             self.unbind(member)
-            self._unwritten.pop(agent, None)
             self.announce()
 
     def revoke(self, agent: str, how: Revocation) -> None:
@@ -266,9 +265,9 @@ class Members:
         seen = max(joined.seen, self.now() - max(0.0, since))
         member.note(replace(joined, seen=seen), self.liveness.now())
         self.marks.touch(AGENT + member.id)
-        self._unwritten[member.id] = None
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+        if member.id not in self._unwritten:
+            self._unwritten.add(member.id)
+            self._writing.start(self._save(member.id))
 
     async def write(
         self, name: str, record: object, *, owner: str = EVERYBODY, expires_at: float | None = None
@@ -287,21 +286,14 @@ class Members:
         await self.write(AGENT + joined.id, joined, owner=owner, expires_at=joined.seen + self.options.forget)
 
     async def settled(self) -> None:
-        while (busy := [task for task in (self._writer, self._announcing) if task is not None]) and busy:
-            await asyncio.wait(busy)
-
-    async def _write(self) -> None:
-        try:
-            while self._unwritten:
-                batch = list(islice(self._unwritten, AT_ONCE))
-                for agent in batch:
-                    del self._unwritten[agent]
-                await asyncio.gather(*(self._save(agent) for agent in batch))
-        finally:
-            self._writer = None
+        while self._writing or self._announcing is not None:
+            await self._writing.settled()
+            if self._announcing is not None:
+                await asyncio.wait([self._announcing])
 
     async def _save(self, agent: str) -> None:
-        async with self.lock(AGENT + agent):
+        async with self._writes, self.lock(AGENT + agent):
+            self._unwritten.discard(agent)
             if (member := self.by_id.get(agent)) is None:
                 return
             try:

@@ -32,19 +32,19 @@ from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.work import ARGUMENTS, MessageRequests, TaskRequests
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire.base import checked, read, refused
-from adapters.agent_context.wire.messages import TOOLS, agent_record
+from adapters.agent_context.wire.messages import TOOLS, agent_record, checked, read, refused
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Denied, InterlinguaError, NotFound
 from gateway.core.types import JsonObject
 from gateway.core.version import version
 from gateway.mcp import versions
+from gateway.mcp import wire as mcp
 from gateway.mcp.runs.paging import listed, page
 from gateway.mcp.server import Hub, McpDoor, McpServer
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
-from gateway.mcp.wire import ELICIT, meta_of
 from gateway.transport.pipe import Pipe
-from gateway.wire.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject, RpcError, internal
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import ErrorObject, RpcError
 
 Handler = Callable[[McpCall], Awaitable[Any]]
 
@@ -92,7 +92,7 @@ class StandardTools:
         if known_as is None:
             known = ", ".join(self._handlers)
             said = f"no tool {asked['name']}; there are {known}"
-            raise refusal(INVALID_PARAMS, said, "not_found", known, asked["name"], path="/name")
+            raise refusal(jsonrpc.INVALID_PARAMS, said, "not_found", known, asked["name"], path="/name")
         try:
             definition, handler = known_as
             return await handler(call, asked, checked(asked.get("arguments") or {}, definition, ARGUMENTS))
@@ -132,7 +132,7 @@ class StandardTools:
     async def _restore(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         agent = given["agentId"]
         await self._env.restore(call, agent)
-        return result(call, f"The access of {agent} is restored", {"agentId": agent, "status": wire.RESTORED})
+        return result(call, f"The access of {agent} is restored", {"agentId": agent, "status": "restored"})
 
 
 # --- all of them by name ----------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class AgentContextService:
             wire.TOOLS_CALL: tools.call,
             wire.SAMPLE: sampling.create,
             wire.ERROR: self._nothing,
-            ELICIT: self._nothing,
+            mcp.ELICIT: self._nothing,
         }
         self._asides: Mapping[str, Callable[[Aside], Awaitable[Any]]] = {
             wire.MESSAGE: messages.told,
@@ -224,7 +224,7 @@ class AgentContextService:
             raise told from error
 
     def error(self, call: McpCall, error: Exception) -> ErrorObject:
-        failed = error if isinstance(error, InterlinguaError) else internal()
+        failed = error if isinstance(error, InterlinguaError) else jsonrpc.internal()
         return to_rpc(failed, correlation_of(call.meta), call.params).error
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
@@ -235,7 +235,7 @@ class AgentContextService:
             env.directory.admit(session)
         except Denied as error:
             if method.startswith(OURS):
-                session.tell(wire.ERROR, note(to_rpc(error, correlation_of(meta_of(params)))))
+                session.tell(wire.ERROR, note(to_rpc(error, correlation_of(mcp.meta_of(params)))))
             return
         if method == wire.MESSAGE and self._answers(session, params):
             return
@@ -248,8 +248,10 @@ class AgentContextService:
             env.did(session, REQUESTS)
             env.background.do(session, self._aside(Aside(session, method, params)), f"{method} without an answer")
         elif method.startswith(OURS):
-            unknown = RpcError(METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False})
-            session.tell(wire.ERROR, note(unknown, correlation_of(meta_of(params))))
+            unknown = RpcError(
+                jsonrpc.METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False}
+            )
+            session.tell(wire.ERROR, note(unknown, correlation_of(mcp.meta_of(params))))
 
     def joined(self, session: McpSession) -> None:
         self._resources.joined(session)
@@ -279,7 +281,7 @@ class AgentContextService:
         agent = read(call.params, "Unregister")["agentId"]
         principal = self._env.people.may(call, "register", agent)
         await self._env.runs.whole(self._env.directory.unregister(agent, principal, call.session))
-        return {"status": wire.UNREGISTERED}
+        return {"status": "unregistered"}
 
     async def _heartbeat(self, call: McpCall) -> JsonObject:
         asked = read(call.params, "Heartbeat")
@@ -295,7 +297,7 @@ class AgentContextService:
 
     async def _restore(self, call: McpCall) -> JsonObject:
         await self._env.restore(call, read(call.params, "Restore")["agentId"])
-        return {"status": wire.RESTORED}
+        return {"status": "restored"}
 
     # --- notifications ----------------------------------------------------------------------------------------
 
@@ -304,7 +306,7 @@ class AgentContextService:
         env = self._env
         if env.pending.answered(session, params, by_handle=True):
             return True
-        known = correlation_of(meta_of(params))
+        known = correlation_of(mcp.meta_of(params))
         if known is None or env.directory.links.has(session, known):
             return False
         return env.pending.answered(session, params, by_handle=False)
@@ -316,7 +318,7 @@ class AgentContextService:
         except InterlinguaError as error:
             self._env.tell(aside, error)
         except Exception:
-            aside.notify(wire.ERROR, note(internal(), correlation_of(aside.meta)))
+            aside.notify(wire.ERROR, note(jsonrpc.internal(), correlation_of(aside.meta)))
             raise
 
     async def _nothing(self, call: McpCall) -> Any:

@@ -24,21 +24,20 @@ from adapters.agent_context.directory.evaluation import REFUSALS
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions, AgentAsker
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.security import Access, ClientPrincipal
-from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import Constraints, MessageNeeds, told_in
+from adapters.agent_context.wire.messages import Constraints, MessageNeeds, read, told_in
 from gateway.access import ANONYMOUS
 from gateway.contract import Batch, Gateway
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
+from gateway.mcp import wire as mcp
 from gateway.mcp.runs import ClientRuns, Rendering, RunFollower, WaitingRuns, keys
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.contract import McpCall, McpSession
-from gateway.mcp.wire import meta_of
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,9 @@ class Aside(McpCall):
 
     def __init__(self, session: McpSession, method: str, params: Raw) -> None:
         asked = jsonrpc.Request(None, method, params)
-        super().__init__(session, Nowhere(), asked, meta_of(params), log_level=session.log_level, bearer=session.bearer)
+        super().__init__(
+            session, Nowhere(), asked, mcp.meta_of(params), log_level=session.log_level, bearer=session.bearer
+        )
         if versions.modern(self.client.version):  # there a client is asked by the answer to its request: here is none
             able = {key: value for key, value in self.client.capabilities.items() if key != "elicitation"}
             self.client = replace(self.client, capabilities=able)
@@ -197,7 +198,15 @@ class ClientIdentities:
 
 
 REFUSED: Final = frozenset(
-    (wire.INVALID, wire.NOT_FOUND, wire.DENIED, wire.CONFLICT, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND)
+    (
+        wire.INVALID,
+        wire.NOT_FOUND,
+        wire.DENIED,
+        wire.CONFLICT,
+        jsonrpc.INVALID_PARAMS,
+        jsonrpc.INVALID_REQUEST,
+        jsonrpc.METHOD_NOT_FOUND,
+    )
 )
 """Errors that are the fault of who asked."""
 PASSED: Final = "the deadline has passed"

@@ -15,7 +15,7 @@ from msgspec import Raw
 from adapters.agent_context.codec import nlip
 from adapters.agent_context.codec.content import PAYLOAD, spoken
 from adapters.agent_context.wire import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, REQUEST, RESPONSE
-from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import read
 from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid

@@ -122,7 +122,7 @@ def failed(error: InterlinguaError, meta: JsonObject | None = None) -> JsonObjec
 
 
 def registered() -> JsonObject:
-    return {"status": wire.REGISTERED, "directory": wire.DIRECTORY, "capabilities": {wire.AGENT: dict(wire.SERVED)}}
+    return {"status": "registered", "directory": wire.DIRECTORY, "capabilities": {wire.AGENT: dict(wire.SERVED)}}
 
 
 def found_agents(found: Sequence[JsonObject], version: str, *, native: bool) -> JsonObject:
@@ -215,7 +215,7 @@ class MessageWords(RunWords):
             payload = nlip.of(payload, self._conversation)
         run = replace(run, losses={**(Counter(run.losses) | self._before)})
         meta = {**keys.told(run), wire.CORRELATION: self._correlation}
-        return {"status": wire.COMPLETED, "content": {"type": wire.RESPONSE, "payload": payload}, META: meta}
+        return {"status": "completed", "content": {"type": wire.RESPONSE, "payload": payload}, META: meta}
 
 
 def unsuccessful(run: Run, correlation: str) -> RpcError:

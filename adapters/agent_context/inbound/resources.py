@@ -22,7 +22,7 @@ from adapters.agent_context.codec.errors import refusal
 from adapters.agent_context.coordination.task_record import Tasks
 from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import read
 from gateway.core import delta
 from gateway.core.errors import InterlinguaError, Limited, NotFound
 from gateway.core.types import JsonObject
@@ -30,7 +30,7 @@ from gateway.mcp import versions
 from gateway.mcp.runs.paging import listed, page
 from gateway.mcp.server.contract import MOST_SUBSCRIPTIONS, McpCall, McpSession
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 # --- prompts and resources of an MCP server behind a route ------------------------------------------------------------
 
@@ -127,7 +127,9 @@ class Resources:
         principal = self._env.people.may(call, "read")
         if cursor is not None and cursor.startswith(THEIRS):
             return listed("resources", *await self.belongings.more(call, "resources", cursor))
-        names = [*_DESCRIBED, *(wire.METRICS_PREFIX + name for name in self._agents(call.session, principal))]
+        only = call.session.agent
+        names = [name for name in self._env.directory.ids() if only in (None, name) and principal.can("read", name)]
+        names = [*_DESCRIBED, *(wire.METRICS_PREFIX + name for name in names)]
         found, following = page("resources", names, cursor, self._env.options.page_size)
         theirs: list[JsonObject] = []
         if following is None:
@@ -159,7 +161,7 @@ class Resources:
         """`resources/subscribe`. Refused where the request is the whole session: nothing could be told later."""
         if versions.modern(call.client.version):
             why = f"{call.method} needs a session: nothing can be told to a client of a single request"
-            raise RpcError(METHOD_NOT_FOUND, why, {"code": "unsupported", "retryable": False})
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, why, {"code": "unsupported", "retryable": False})
         uri = read(call.params, "Resource")["uri"]
         principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
@@ -254,10 +256,6 @@ class Resources:
         return [uri for uri in every if session.subscribed(uri)]
 
     # --- bodies -----------------------------------------------------------------------------------------------
-
-    def _agents(self, session: McpSession, principal: ClientPrincipal) -> list[str]:
-        names = self._env.directory.ids()
-        return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
 
     async def _body(self, uri: str, session: McpSession | None, principal: ClientPrincipal | None) -> Any:
         """The body of a resource, limited to what the principal may see. Raises RpcError for an unknown one."""

@@ -17,7 +17,7 @@ from adapters.agent_context.codec.errors import data_of, failure_error, refusal
 from adapters.agent_context.inbound.environment import Environment, correlation_of, same_work
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import INVALID, PROTOCOL, SAMPLE
-from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import read
 from gateway.core import delta as deltas
 from gateway.core import files, projection
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid
@@ -26,7 +26,8 @@ from gateway.core.types import Agent, JsonObject, ModelTraits, Run, RunRequest, 
 from gateway.mcp.runs import keys
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.mcp.wire import META
-from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Sampling:
             except AgentGone:
                 continue
             except RpcError as error:
-                if error.error.code != METHOD_NOT_FOUND:
+                if error.error.code != jsonrpc.METHOD_NOT_FOUND:
                     raise _theirs(error) from error
                 continue
             try:
@@ -89,7 +90,9 @@ class Sampling:
         agents = [agent for agent in await runs.agents(runs.names(call.session)) if agent.model is not None]
         agents = [agent for agent in agents if principal.can("sample", agent.name)]
         if not agents:
-            raise RpcError(METHOD_NOT_FOUND, "nobody here offers sampling", {"code": "unsupported", "retryable": False})
+            raise RpcError(
+                jsonrpc.METHOD_NOT_FOUND, "nobody here offers sampling", {"code": "unsupported", "retryable": False}
+            )
         text, attached = transcript(asked)
         if attached:
             takers = [each for each in agents if all(files.takes(each, file.media_type) for _, file in attached)]
@@ -150,20 +153,18 @@ class Sampling:
 
 def ranked(agents: Collection[Agent], wishes: JsonObject) -> list[Agent]:
     """The best model first: by the first hint that a name fits, then by what counts most (0.5 where it is not said)."""
+    said = (wishes.get(f"{what}Priority") for what in ("cost", "speed", "intelligence"))
+    cost, speed, wit = (0.5 if each is None else each for each in said)
     hints = [hint["name"].casefold() for hint in wishes.get("hints") or () if hint.get("name")]
 
     def place(agent: Agent) -> tuple[int, float]:
         names = [agent.name, *agent.labels.get("models", ())]
         fits = (at for at, hint in enumerate(hints) if any(hint in name.casefold() for name in names))
-        return next(fits, len(hints)), -_worth(agent.model or ModelTraits(), wishes)
+        traits = agent.model or ModelTraits()
+        worth = cost * (1 - traits.cost) + speed * traits.speed + wit * traits.intelligence
+        return next(fits, len(hints)), -worth
 
     return sorted(agents, key=place)
-
-
-def _worth(traits: ModelTraits, wishes: JsonObject) -> float:
-    said = (wishes.get(f"{what}Priority") for what in ("cost", "speed", "intelligence"))
-    cost, speed, wit = (0.5 if each is None else each for each in said)
-    return cost * (1 - traits.cost) + speed * traits.speed + wit * traits.intelligence
 
 
 def transcript(asked: JsonObject) -> tuple[str, list[tuple[str, Attachment]]]:

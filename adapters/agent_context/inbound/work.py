@@ -39,11 +39,11 @@ from adapters.agent_context.inbound.questions import again, answer_in, returned
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications, TaskRendering, TaskToolRendering
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire.base import read
 from adapters.agent_context.wire.messages import (
     DelegatedTask,
     MessageNeeds,
     correlation_in,
+    read,
     task_in,
     task_of_tool,
     told_in,
@@ -55,7 +55,7 @@ from gateway.mcp.runs import elsewhere, keys
 from gateway.mcp.server.contract import McpCall
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError, internal
+from gateway.wire.jsonrpc import RpcError
 
 # --- agent/message ----------------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class TaskRequests:
         except InterlinguaError as error:
             aside.notify(wire.ERROR, note(to_rpc(error, correlation), correlation, wire.SELF))
         except Exception:
-            aside.notify(wire.ERROR, note(internal(), correlation, wire.SELF))
+            aside.notify(wire.ERROR, note(jsonrpc.internal(), correlation, wire.SELF))
             raise
         else:
             ended = await self._env.gateway.runs.get(run.id)

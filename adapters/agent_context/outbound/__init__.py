@@ -40,10 +40,10 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
+from gateway.mcp import wire as mcp
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.client.target import Target, TargetList, TargetNews, few
-from gateway.mcp.wire import LISTEN, declares, server_info
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -168,11 +168,11 @@ class DescribedServer:
 
     async def _tools(self, session: ClientSession) -> dict[str, Agent]:
         capabilities = capabilities_of(session)
-        if not declares(capabilities, "tools"):
-            has = few([name for name in capabilities if declares(capabilities, name)])
+        if not mcp.declares(capabilities, "tools"):
+            has = few([name for name in capabilities if mcp.declares(capabilities, name)])
             raise AgentError(f"the server has neither agents nor tools; it has {has or 'nothing else either'}")
         found: dict[str, Agent] = {}
-        version = server_info(session.server).get("version")
+        version = mcp.server_info(session.server).get("version")
         for entry in await session.list(wire.TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
             agent = tools.agent_of(entry, version)
             found.setdefault(agent.name, agent)
@@ -199,7 +199,7 @@ class DescribedServer:
         try:
             if versions.modern(session.version):
                 wanted = {"resourceSubscriptions": [wire.DIRECTORY]}
-                await session.call(LISTEN, {"notifications": wanted})
+                await session.call(mcp.LISTEN, {"notifications": wanted})
             else:
                 await session.call(wire.SUBSCRIBE, {"uri": wire.DIRECTORY}, timeout=self.link.target.request_timeout)
         except RpcError as error:  # it may still tell that a list has changed
@@ -226,7 +226,7 @@ def _objects(value: Any) -> list[JsonObject]:
 
 def _alone(session: ClientSession) -> JsonObject:
     """The record of an agent that is a server by itself and has no directory."""
-    info = server_info(session.server)
+    info = mcp.server_info(session.server)
     name = info.get("name")
     name = name if isinstance(name, str) and name else "agent"
     said = capabilities_of(session).get(wire.AGENT)

@@ -26,20 +26,14 @@ from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import JsonObject
+from gateway.mcp import wire as mcp
 from gateway.mcp.client.calls import CallListener, OutgoingCall
 from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.client.target import TargetPools, gateway_info
 from gateway.mcp.server.contract import McpSession
 from gateway.mcp.wire import (
-    CANCELLED,
-    ELICIT,
     META,
-    PROGRESS,
-    PROGRESS_TOKEN,
-    REQUEST_CANCELLED,
-    declares,
-    server_info,
 )
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
@@ -189,8 +183,9 @@ class SessionLinks:
         True if it belonged to a run of an agent there, or was meant to.
         """
         link = self._links.get(session)
-        if method == PROGRESS:
-            line = None if link is None else link.by_token(answers.token(params))
+        if method == mcp.PROGRESS:
+            token, lines = answers.token(params), {} if link is None else link.lines
+            line = next((each for each in lines.values() if each.token == token), None)
             if line is not None:
                 line.take(method, params)
             return line is not None
@@ -260,9 +255,6 @@ class SessionLink:
                 del self.lines[line.correlation]
                 await line.aclose()
 
-    def by_token(self, token: str | None) -> SessionLine | None:
-        return next((line for line in self.lines.values() if line.token == token), None) if token else None
-
     async def aclose(self) -> None:
         """See `ContextLink`."""
 
@@ -298,7 +290,7 @@ class SessionLine:
     async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
         source = params.get("source")
         self._source = source if isinstance(source, str) else wire.SELF
-        sent = with_meta(params, {wire.CORRELATION: self.correlation, PROGRESS_TOKEN: self.token})
+        sent = with_meta(params, {wire.CORRELATION: self.correlation, mcp.PROGRESS_TOKEN: self.token})
         asking = asyncio.ensure_future(self._session.ask(method, sent, timeout=timeout))
         either: tuple[asyncio.Future[Any], ...] = (asking, self.closed)
         try:
@@ -332,7 +324,7 @@ class SessionLine:
     def withdraw(self) -> None:
         """What the request was called on the wire is not known here: the correlation id says it."""
         meta = {wire.CORRELATION: self.correlation}
-        self.tell(CANCELLED, {"requestId": self.correlation, "reason": UNWANTED, META: meta})
+        self.tell(mcp.CANCELLED, {"requestId": self.correlation, "reason": UNWANTED, META: meta})
 
     # --- what the agent says ------------------------------------------------------------------------------------
 
@@ -340,7 +332,7 @@ class SessionLine:
         """Whether what has its correlation id is about the run: a message to a third agent is not."""
         if method == wire.MESSAGE:
             return answers.head(params).target in (None, wire.SELF, self._source)
-        return method in (wire.ERROR, ELICIT) or method.startswith("notifications/")
+        return method in (wire.ERROR, mcp.ELICIT) or method.startswith("notifications/")
 
     def take(self, method: str, params: Raw) -> None:
         """A notification about the run. In order; held while the log does not grow."""
@@ -365,7 +357,7 @@ class SessionLine:
             self._asked.discard(task)
             task.cancel()
         if task.cancelled():
-            raise RpcError(REQUEST_CANCELLED, "the run that this is about has ended")
+            raise RpcError(mcp.REQUEST_CANCELLED, "the run that this is about has ended")
         return task.result()
 
     def end(self, why: AgentGone) -> None:
@@ -500,7 +492,7 @@ class PoolLine:
 
     @property
     def gateway(self) -> bool:
-        return self.native and server_info(self._session.server).get("name") == wire.SELF
+        return self.native and mcp.server_info(self._session.server).get("name") == wire.SELF
 
     @property
     def lasting(self) -> bool:
@@ -524,7 +516,7 @@ class PoolLine:
     def withdraw(self) -> None:
         id = self._hearing.id
         if id is not None:
-            self.tell(CANCELLED, {"requestId": id, "reason": UNWANTED, META: {wire.CORRELATION: self.correlation}})
+            self.tell(mcp.CANCELLED, {"requestId": id, "reason": UNWANTED, META: {wire.CORRELATION: self.correlation}})
 
     async def aclose(self) -> None:
         if self._last is not None:
@@ -550,7 +542,7 @@ def capabilities_of(session: ClientSession) -> JsonObject:
 
 
 def is_native(session: ClientSession) -> bool:
-    return declares(capabilities_of(session), wire.AGENT)
+    return mcp.declares(capabilities_of(session), wire.AGENT)
 
 
 def _pool(capabilities: JsonObject, link: PoolLink) -> McpPool:

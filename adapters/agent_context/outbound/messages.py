@@ -26,8 +26,9 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Invalid
 from gateway.core.memory import Recalled
 from gateway.core.types import NULL, Answer, Artifact, Interrupt, Json, JsonObject, Outcome
+from gateway.mcp import wire as mcp
 from gateway.mcp.client import called_run
-from gateway.mcp.wire import META, PROGRESS, PROGRESS_TOKEN, declares, passed_on
+from gateway.mcp.wire import META
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -104,7 +105,7 @@ def meta(context: RunContext) -> JsonObject:
     """`_meta` of a request for a run: its client's, less what belongs to the client's own request."""
     sent = _sent(context).get(META)
     found = sent if isinstance(sent, dict) else context.run.request.metadata
-    found = {key: value for key, value in found.items() if key != wire.CORRELATION and passed_on(key, value)}
+    found = {key: value for key, value in found.items() if key != wire.CORRELATION and mcp.passed_on(key, value)}
     if context.traceparent is not None:
         found["traceparent"] = context.traceparent
     hops = _marks(context).get("hops")
@@ -251,7 +252,7 @@ class NativeRun:
         delegates = self._how == "delegate"
         if self._how == "auto" and task_in(self._context) is not None:
             declared = self._line.capabilities
-            delegates = any(declares(declared, wire.AGENT, key) for key in ("delegate", "coordination"))
+            delegates = any(mcp.declares(declared, wire.AGENT, key) for key in ("delegate", "coordination"))
         if delegates:
             return wire.DELEGATE, delegation(self._context, given, self._target, uploads)
         return wire.MESSAGE, message(self._context, given, self._target or "", uploads)
@@ -342,7 +343,7 @@ class NativeRun:
         if method == wire.ERROR:
             self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
             return []
-        return [] if method == PROGRESS and self._line.gateway else news(method, said)
+        return [] if method == mcp.PROGRESS and self._line.gateway else news(method, said)
 
     async def asked(self, method: str, params: Raw) -> Any:
         """The result of a request of the agent's. Messages may come as requests: then they are answered, and a question
@@ -408,8 +409,8 @@ class NativeRun:
 
 def news(method: str, params: JsonObject) -> list[e.Event]:
     """The events of a notification that only clients of the same protocol know; progress is everybody's."""
-    said = delta.sound({key: value for key, value in params.items() if key != PROGRESS_TOKEN})
-    if method == PROGRESS:
+    said = delta.sound({key: value for key, value in params.items() if key != mcp.PROGRESS_TOKEN})
+    if method == mcp.PROGRESS:
         return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
     return [e.Custom(name=wire.PROTOCOL, data={"notification": method, "params": said})]
 

@@ -17,7 +17,8 @@ from gateway.core import delta, files, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, Invalid
 from gateway.core.types import Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
-from gateway.mcp.wire import META, TEXTS
+from gateway.mcp import wire as mcp
+from gateway.mcp.wire import META
 from gateway.wire.jsonrpc import RpcError
 
 TASKS_RESULT: Final = "tasks/result"
@@ -84,7 +85,7 @@ class ToolRun:
         recalled = await self._context.recall(fresh=True)
         tool = self._context.agent.extra.get(MCP, {})
         params: JsonObject = {"name": await self._named(tool), "arguments": recalled.input}
-        taken = (TEXTS | self._context.run.request.metadata.keys()) - {HOPS}
+        taken = (mcp.TEXTS | self._context.run.request.metadata.keys()) - {HOPS}
         sent = {key: value for key, value in meta(self._context).items() if key in taken}
         if sent:
             params[META] = sent

@@ -3,8 +3,7 @@
 schema.json describes all of them, read and sent: params are held against it, and by the tests all that is sent.
 
 here         names: methods, resources, tools, error codes, keys of `_meta`, and what the gateway adds to them
-base.py      params held against the schema; `read(raw, definition)`
-messages.py  what is worked out of them: an agent as it registers, a task, the limits of a message
+messages.py  params held against the schema, `read(raw, definition)`; what is worked out of them
 
 Source: Agent Context Protocol 0.1 of 2025-02-25; what it leaves open is decided in the adapter's README. The base
 protocol is in gateway/mcp/wire.py. What is read is checked strictly, and keys that are not known are kept.
@@ -35,8 +34,6 @@ ERROR: Final = "agent/error"
 REVOKE: Final = "agent/revoke"
 """An extension, as is the next: an agent's access is taken away at once (section 7.1), and given back."""
 RESTORE: Final = "agent/restore"
-METHODS: Final = (REGISTER, MESSAGE, DELEGATE, HEARTBEAT, ERROR, UNREGISTER)
-"""Those of the protocol itself, in the order of its appendix A."""
 
 RESOURCES_LIST: Final = "resources/list"
 TEMPLATES_LIST: Final = "resources/templates/list"
@@ -89,11 +86,6 @@ REQUEST: Final = "request"
 RESPONSE: Final = "response"
 UPDATE: Final = "update"
 
-REGISTERED: Final = "registered"
-"""`status` of an answer, as are the next."""
-UNREGISTERED: Final = "unregistered"
-RESTORED: Final = "restored"
-COMPLETED: Final = "completed"
 ACKNOWLEDGEMENTS: Final = frozenset({"accepted", "received", "pending", "queued", "ok"})
 """`status` of an answer that only acknowledges: the work is done later and told by a message."""
 

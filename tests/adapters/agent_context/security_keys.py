@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from adapters.agent_context.options import AccessOptions
 from adapters.agent_context.security import Access, ClientPrincipal
-from adapters.agent_context.wire.base import read
+from adapters.agent_context.wire.messages import read
 from gateway.core.types import JsonObject
 
 TOKEN = "planner-token-0123456789"

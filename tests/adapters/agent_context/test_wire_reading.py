@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.wire.base import read
-from adapters.agent_context.wire.messages import MessageNeeds, agent_record, correlation_in, task_in, told_in
+from adapters.agent_context.wire.messages import MessageNeeds, agent_record, correlation_in, read, task_in, told_in
 from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_context.codec_records import example
