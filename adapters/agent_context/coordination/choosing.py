@@ -103,8 +103,6 @@ class AgentChooser:
         agent = await self._described(name)
         return None if agent is None else takes.why_not(agent)
 
-    # --- inside ----------------------------------------------------------------------------------------------------
-
     async def _candidates(self) -> Sequence[Candidate]:
         """The candidates of the directory; many tasks that ask at the same time ask it once."""
         now = asyncio.get_running_loop().time()
@@ -246,8 +244,6 @@ class TaskQueue:
         self.changes += 1
         if self._line:
             self._look_within(CALM_SECONDS)
-
-    # --- inside ----------------------------------------------------------------------------------------------------
 
     def wanted(self, place: QueuePlace) -> None:
         """A place has said whom it wants. While one chooses anew nobody gets anything: it may be before them."""

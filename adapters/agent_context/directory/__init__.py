@@ -400,8 +400,6 @@ class Directory:
         tasks = (await self._metrics.of(self._tasks_of))["runs"]
         return {"agents": {"total": statuses.total(), **counts}, "tasks": tasks, "revoked": revoked}
 
-    # --- inside ------------------------------------------------------------------------------------------------------
-
     async def _sweep(self) -> None:
         """Notice silent agents, write down those that were heard, forget the old. Called about once a second."""
         members, liveness = self._members, self._members.liveness

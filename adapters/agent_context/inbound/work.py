@@ -122,8 +122,6 @@ class MessageRequests:
         head = both(asked["target"], asked.get("source"))
         aside.notify(wire.MESSAGE, {**head, "content": result["content"], META: result[META]})
 
-    # --- inside -----------------------------------------------------------------------------------------------
-
     def _right(self, target: str) -> Right:
         """The right that a message to an agent needs. Raises NotFound for a coordinator without a name of its own."""
         options = self._env.options
@@ -359,8 +357,6 @@ class TaskRequests:
     async def had(self, task_id: str, principal: ClientPrincipal, agent: str) -> bool:
         run = await self._tasks.find(task_id, principal.name)
         return run is not None and any(one.agent == agent for one in KeptTask.of(run).attempts)
-
-    # --- inside -----------------------------------------------------------------------------------------------
 
     async def _tool_result(self, call: McpCall, agent: Agent, run: Run, *, wait: bool = True) -> JsonObject:
         """The task once it is done, or asks; with `wait` false as it is now."""

@@ -263,30 +263,20 @@ def _worded(code: int, status: str, why: Any) -> ErrorObject:
 _VERBS: Final = {"failed": "failed", "error": "failed", "cancelled": "was cancelled", "expired": "was too late"}
 
 
-def text_in(payload: Json) -> str:
-    """The text of a payload: that of its messages, joined; "" where it has none."""
+def told_in(payload: Json) -> tuple[str, bool]:
+    """The text of a payload: that of its messages, joined; "" where it has none. And whether it says no more."""
     payload = nlip.plain(payload)
     if isinstance(payload, str):
-        return payload
+        return payload, True
     if not isinstance(payload, dict):
-        return ""
-    messages = payload.get("messages")
+        return "", payload is None
+    said, messages = payload.keys() - {"context"}, payload.get("messages")
     if isinstance(messages, list):
         texts = [each.get("text") if isinstance(each, dict) else each for each in messages]
-        return "\n".join(text for text in texts if isinstance(text, str))
-    return next((payload[key] for key in ("text", "message") if isinstance(payload.get(key), str)), "")
-
-
-def only_text(payload: Json) -> bool:
-    """Whether the text is all that a payload says."""
-    payload = nlip.plain(payload)
-    if isinstance(payload, str):
-        return True
-    if not isinstance(payload, dict):
-        return payload is None
-    messages = payload.get("messages", [])
-    plain = isinstance(messages, list) and all(isinstance(m, str) or (m.keys() <= {"text"}) for m in messages)
-    return plain and len(payload.keys() - {"context"}) <= 1 and not payload.keys() - {"messages", "text", "message"}
+        plain = all(isinstance(each, str) or (isinstance(each, dict) and each.keys() <= {"text"}) for each in messages)
+        return "\n".join(text for text in texts if isinstance(text, str)), plain and said == {"messages"}
+    text = next((payload[key] for key in ("text", "message") if isinstance(payload.get(key), str)), "")
+    return text, len(said) <= 1 and said <= {"text", "message"}
 
 
 # --- events of an update ----------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def question(payload: Json, id: str) -> Interrupt:
         id=id,
         kind=kind if isinstance(kind, str) and kind else INPUT,
         payload=asked,
-        message=answers.text_in(payload),
+        message=answers.told_in(payload)[0],
         answer_schema=schema if isinstance(schema, dict) else projection.MESSAGE_SCHEMA,
     )
 
@@ -376,13 +376,14 @@ class NativeRun:
         return []
 
     def _updated(self, payload: Json, params: JsonObject) -> list[e.Event]:
-        text = delta.sound(answers.text_in(payload))
+        said, only_text = answers.told_in(payload)
+        text = delta.sound(said)
         events = self._text.add(text) if text else []
         found = params.get(META)
         beside = self._beside.read(found) if isinstance(found, dict) else []
         if beside:
             events += beside
-        elif not answers.only_text(payload):
+        elif not only_text:
             events += news(wire.MESSAGE, params)
         return events
 
