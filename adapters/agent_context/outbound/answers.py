@@ -128,6 +128,8 @@ def _read(params: Raw, kind: type[T]) -> T | None:
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
+BROKEN: Final = "error"
+ACKNOWLEDGED: Final = "acknowledged"
 WORKING: Final = wire.ACKNOWLEDGEMENTS | {"acknowledged", "assigned", "in_progress", "running", "working", "delegated"}
 WAITING: Final = WORKING | {"awaiting_approval"}
 FAILED: Final = {
@@ -140,61 +142,46 @@ _BESIDE: Final = frozenset({META, "status", "source", "target", "id", "taskId", 
 """Members of an answer that are no response by themselves."""
 
 
-class SaidResponse(msgspec.Struct, frozen=True):
-    """The end. `payload` is None where it says nothing more than was told."""
+class AgentWord(msgspec.Struct, frozen=True):
+    """An agent's word on its run. RESPONSE is the end, without a payload where it says no more than was told; UPDATE is
+    some of it; REQUEST asks first; BROKEN has the `error`; ACKNOWLEDGED: the rest comes in messages of the agent's own.
+    """
 
+    kind: str
     payload: Json = None
+    error: ErrorObject | None = None
 
 
-class SaidUpdate(msgspec.Struct, frozen=True):
-    """Some of it. `rest`: whether messages follow, as they do unless it came in one."""
-
-    payload: Json
-
-
-class SaidQuestion(msgspec.Struct, frozen=True):
-    """It asks first."""
-
-    payload: Json
-
-
-class SaidFailed(msgspec.Struct, frozen=True):
-    """It failed, by its own word."""
-
-    error: ErrorObject
-
-
-class SaidAcknowledged(msgspec.Struct, frozen=True):
-    """The agent has the message, and says the rest in messages of its own."""
-
-
-Said = SaidResponse | SaidUpdate | SaidQuestion | SaidFailed | SaidAcknowledged
-
-
-def result_of(result: JsonObject) -> Said:
+def result_of(result: JsonObject) -> AgentWord:
     status = _status(result)
     if result.get("error") is not None:
-        return SaidFailed(error_of(result["error"]))
+        return broken(error_of(result["error"]))
     if isinstance(result.get("task"), dict) and "content" not in result:
         return _task(result["task"])
     if "content" in result:
         return _content(result["content"])
     if "payload" in result:
-        return SaidResponse(result["payload"])
+        return AgentWord(wire.RESPONSE, result["payload"])
     if status in FAILED:
-        return SaidFailed(_worded(FAILED[status], status, result.get("message")))
+        return broken(_worded(FAILED[status], status, result.get("message")))
     said = {key: value for key, value in result.items() if key not in _BESIDE}
     if status in WAITING and not (status == "ok" and said):
-        return SaidAcknowledged()
+        return AgentWord(ACKNOWLEDGED)
     if status is None and not result.keys() - {META, "resultType"}:
-        return SaidAcknowledged()
+        return AgentWord(ACKNOWLEDGED)
     if said or status is None:
-        return SaidResponse({key: value for key, value in result.items() if key not in (META, "resultType")})
-    return SaidResponse(None) if status in ("completed", "success", "done") else SaidAcknowledged()
+        return AgentWord(
+            wire.RESPONSE, {key: value for key, value in result.items() if key not in (META, "resultType")}
+        )
+    return AgentWord(wire.RESPONSE) if status in ("completed", "success", "done") else AgentWord(ACKNOWLEDGED)
 
 
-def message_of(params: JsonObject) -> Said:
+def message_of(params: JsonObject) -> AgentWord:
     return _content(params.get("content"))
+
+
+def broken(error: ErrorObject) -> AgentWord:
+    return AgentWord(BROKEN, error=error)
 
 
 def error_of(error: Any) -> ErrorObject:
@@ -211,20 +198,20 @@ def error_of(error: Any) -> ErrorObject:
     return ErrorObject(code if isinstance(code, int) and not isinstance(code, bool) else wire.AGENT_FAILED, said, more)
 
 
-def _content(content: Any) -> Said:
+def _content(content: Any) -> AgentWord:
     if isinstance(content, list):  # as a tool answers
-        return SaidResponse({"messages": [each for each in content if isinstance(each, dict)]})
+        return AgentWord(wire.RESPONSE, {"messages": [each for each in content if isinstance(each, dict)]})
     if not isinstance(content, dict):
-        return SaidResponse(content)
+        return AgentWord(wire.RESPONSE, content)
     kind, payload = content.get("type", wire.RESPONSE), content.get("payload")
     if kind == wire.UPDATE:
-        return SaidUpdate(payload)
+        return AgentWord(wire.UPDATE, payload)
     if kind == wire.REQUEST:
-        return SaidQuestion(payload)
+        return AgentWord(wire.REQUEST, payload)
     if kind == "error":
-        return SaidFailed(error_of(payload.get("error", payload) if isinstance(payload, dict) else payload))
+        return broken(error_of(payload.get("error", payload) if isinstance(payload, dict) else payload))
     error = _error_in(payload)
-    return SaidResponse(payload) if error is None else SaidFailed(error_of(error))
+    return AgentWord(wire.RESPONSE, payload) if error is None else broken(error_of(error))
 
 
 def _error_in(payload: Any) -> JsonObject | None:
@@ -235,20 +222,20 @@ def _error_in(payload: Any) -> JsonObject | None:
     return error if isinstance(error, dict) and isinstance(error.get("message"), str) else None
 
 
-def _task(task: JsonObject) -> Said:
+def _task(task: JsonObject) -> AgentWord:
     status = _status(task)
     if task.get("error") is not None:
-        return SaidFailed(error_of(task["error"]))
+        return broken(error_of(task["error"]))
     if status in FAILED:
-        return SaidFailed(_worded(FAILED[status], status, task.get("reason")))
+        return broken(_worded(FAILED[status], status, task.get("reason")))
     if "result" in task and status not in WAITING:
         found = task["result"]
         if isinstance(found, dict) and isinstance(found.get("content"), dict):
             return _content(found["content"])
-        return SaidResponse(
-            found["payload"] if isinstance(found, dict) and found.keys() <= {"payload", META} else found
+        return AgentWord(
+            wire.RESPONSE, found["payload"] if isinstance(found, dict) and found.keys() <= {"payload", META} else found
         )
-    return SaidResponse(None) if status in ("completed", "success", "done") else SaidAcknowledged()
+    return AgentWord(wire.RESPONSE) if status in ("completed", "success", "done") else AgentWord(ACKNOWLEDGED)
 
 
 def _status(said: JsonObject) -> str | None:

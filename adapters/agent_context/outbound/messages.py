@@ -214,9 +214,7 @@ class NativeRun:
         self._how = how
         self._beside = SideEvents()
         self._text = GrowingText(OUTPUT)
-        self._end: asyncio.Future[answers.SaidResponse | answers.SaidFailed] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self._end: asyncio.Future[answers.AgentWord] = asyncio.get_running_loop().create_future()
         self._asking = TaskSet(lambda error: log.warning("a question of the agent's failed: %r", error))
         self._source = wire.SELF
 
@@ -236,7 +234,7 @@ class NativeRun:
         try:
             for _ in range(MOST_ROUNDS):
                 said = await self._answered(method, params)
-                if not isinstance(said, answers.SaidQuestion):
+                if said.kind != wire.REQUEST:
                     return await self._ended(said)
                 content = await self._asks.message(said.payload)
                 rest = {key: value for key, value in params.items() if key not in ("task", "wait")}
@@ -257,7 +255,7 @@ class NativeRun:
             return wire.DELEGATE, delegation(self._context, given, self._target, uploads)
         return wire.MESSAGE, message(self._context, given, self._target or "", uploads)
 
-    async def _answered(self, method: str, params: JsonObject) -> answers.Said:
+    async def _answered(self, method: str, params: JsonObject) -> answers.AgentWord:
         """The agent's last word: in its answer, or in a message after or even before it."""
         asking = asyncio.ensure_future(self._line.request(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self._end)
@@ -277,11 +275,11 @@ class NativeRun:
             asking.cancelled() or asking.exception()  # it has said so already
             return self._end.result()
         said = answers.result_of(read(asking.result(), method))
-        if isinstance(said, answers.SaidUpdate):
+        if said.kind == wire.UPDATE:
             self._say(*self._updated(said.payload, {}))
-        return await self._later() if isinstance(said, answers.SaidUpdate | answers.SaidAcknowledged) else said
+        return await self._later() if said.kind in (wire.UPDATE, answers.ACKNOWLEDGED) else said
 
-    async def _later(self) -> answers.Said:
+    async def _later(self) -> answers.AgentWord:
         """Wait for the response of an agent that has acknowledged the message; the run's timeout bounds it."""
         if not self._line.lasting:
             raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
@@ -295,10 +293,10 @@ class NativeRun:
             return self._end.result()
         raise AgentGone.of(self._line.closed.result())
 
-    async def _ended(self, said: answers.Said) -> e.Event:
-        if isinstance(said, answers.SaidFailed):
+    async def _ended(self, said: answers.AgentWord) -> e.Event:
+        if said.error is not None:
             return answers.failed(said.error)
-        payload = delta.sound(said.payload) if isinstance(said, answers.SaidResponse) else None
+        payload = delta.sound(said.payload)
         if not payload or payload == {"messages": []}:  # all of it was told
             return e.RunFinished()
         if isinstance(payload, dict):
@@ -341,7 +339,7 @@ class NativeRun:
         if method == wire.MESSAGE:
             return self._heard(said, asks=True)
         if method == wire.ERROR:
-            self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
+            self._over(answers.broken(answers.error_of(said.get("error"))))
             return []
         return [] if method == mcp.PROGRESS and self._line.gateway else news(method, said)
 
@@ -353,10 +351,10 @@ class NativeRun:
             return await self._asks.answer(method, params)
         said = read(params or Raw(b"{}"), method, broken=False)
         if method == wire.ERROR:
-            self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
+            self._over(answers.broken(answers.error_of(said.get("error"))))
             return RECEIVED
         found = answers.message_of(said)
-        if isinstance(found, answers.SaidQuestion) and not self._end.done():
+        if found.kind == wire.REQUEST and not self._end.done():
             return {"content": await self._asks.message(found.payload)}
         self._say(*self._heard(said, asks=False))
         return RECEIVED
@@ -367,11 +365,11 @@ class NativeRun:
 
     def _heard(self, params: JsonObject, *, asks: bool) -> list[e.Event]:
         said = answers.message_of(params)
-        if isinstance(said, answers.SaidUpdate):
+        if said.kind == wire.UPDATE:
             return self._updated(said.payload, params)
-        if isinstance(said, answers.SaidQuestion) and asks:
+        if said.kind == wire.REQUEST and asks:
             self._ask(said.payload)
-        elif isinstance(said, answers.SaidResponse | answers.SaidFailed):
+        elif said.kind in (wire.RESPONSE, answers.BROKEN):
             self._over(said)
         return []
 
@@ -387,7 +385,7 @@ class NativeRun:
             events += news(wire.MESSAGE, params)
         return events
 
-    def _over(self, said: answers.SaidResponse | answers.SaidFailed) -> None:
+    def _over(self, said: answers.AgentWord) -> None:
         if self._end.done():
             self._context.lost("late_message")
         else:

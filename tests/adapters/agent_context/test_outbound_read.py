@@ -11,12 +11,10 @@ from msgspec import Raw
 
 from adapters.agent_context.outbound import answers
 from adapters.agent_context.outbound.answers import (
+    ACKNOWLEDGED,
+    BROKEN,
+    AgentWord,
     GrowingText,
-    SaidAcknowledged,
-    SaidFailed,
-    SaidQuestion,
-    SaidResponse,
-    SaidUpdate,
     SideEvents,
     error_of,
     message_of,
@@ -29,27 +27,30 @@ from gateway.core.types import Artifact
 
 HI = {"messages": [{"text": "hi"}]}
 RESULTS: list[tuple[Any, Any]] = [
-    ({"content": {"type": "response", "payload": HI}}, SaidResponse(HI)),
-    ({"content": {"payload": HI}}, SaidResponse(HI)),
-    ({"payload": HI, "status": "completed"}, SaidResponse(HI)),
-    ({"content": [{"type": "text", "text": "hi"}]}, SaidResponse({"messages": [{"type": "text", "text": "hi"}]})),
-    ({"content": "hi"}, SaidResponse("hi")),
-    ({"content": {"type": "update", "payload": HI}}, SaidUpdate(HI)),
-    ({"content": {"type": "request", "payload": HI}}, SaidQuestion(HI)),
-    (HI, SaidResponse(HI)),
-    ({"answer": 42, "_meta": {"a": 1}}, SaidResponse({"answer": 42})),
-    ({"status": "ok", "answer": 42}, SaidResponse({"status": "ok", "answer": 42})),
-    ({"status": "completed"}, SaidResponse()),
-    ({"status": "whatever"}, SaidAcknowledged()),
-    ({"status": "ACCEPTED", "id": "m-1"}, SaidAcknowledged()),
-    ({}, SaidAcknowledged()),
-    ({"resultType": "complete"}, SaidAcknowledged()),
-    ({"task": {"id": "t", "status": "awaiting_approval"}}, SaidAcknowledged()),
-    ({"task": {"id": "t", "status": "running", "result": None}}, SaidAcknowledged()),
-    ({"task": {"id": "t", "status": "completed", "result": HI}}, SaidResponse(HI)),
-    ({"task": {"id": "t", "status": "completed", "result": {"payload": HI}}}, SaidResponse(HI)),
-    ({"task": {"id": "t", "status": "completed", "result": {"content": {"payload": HI}}}}, SaidResponse(HI)),
-    ({"task": {"id": "t", "status": "completed"}}, SaidResponse()),
+    ({"content": {"type": "response", "payload": HI}}, AgentWord("response", HI)),
+    ({"content": {"payload": HI}}, AgentWord("response", HI)),
+    ({"payload": HI, "status": "completed"}, AgentWord("response", HI)),
+    (
+        {"content": [{"type": "text", "text": "hi"}]},
+        AgentWord("response", {"messages": [{"type": "text", "text": "hi"}]}),
+    ),
+    ({"content": "hi"}, AgentWord("response", "hi")),
+    ({"content": {"type": "update", "payload": HI}}, AgentWord("update", HI)),
+    ({"content": {"type": "request", "payload": HI}}, AgentWord("request", HI)),
+    (HI, AgentWord("response", HI)),
+    ({"answer": 42, "_meta": {"a": 1}}, AgentWord("response", {"answer": 42})),
+    ({"status": "ok", "answer": 42}, AgentWord("response", {"status": "ok", "answer": 42})),
+    ({"status": "completed"}, AgentWord("response")),
+    ({"status": "whatever"}, AgentWord(ACKNOWLEDGED)),
+    ({"status": "ACCEPTED", "id": "m-1"}, AgentWord(ACKNOWLEDGED)),
+    ({}, AgentWord(ACKNOWLEDGED)),
+    ({"resultType": "complete"}, AgentWord(ACKNOWLEDGED)),
+    ({"task": {"id": "t", "status": "awaiting_approval"}}, AgentWord(ACKNOWLEDGED)),
+    ({"task": {"id": "t", "status": "running", "result": None}}, AgentWord(ACKNOWLEDGED)),
+    ({"task": {"id": "t", "status": "completed", "result": HI}}, AgentWord("response", HI)),
+    ({"task": {"id": "t", "status": "completed", "result": {"payload": HI}}}, AgentWord("response", HI)),
+    ({"task": {"id": "t", "status": "completed", "result": {"content": {"payload": HI}}}}, AgentWord("response", HI)),
+    ({"task": {"id": "t", "status": "completed"}}, AgentWord("response")),
 ]
 
 
@@ -73,12 +74,13 @@ def test_an_answer_is_read(result: Any, said: Any) -> None:
 )
 def test_an_answer_that_is_a_failure_is_read(result: Any, code: int, message: str) -> None:
     said = result_of(result)
-    assert isinstance(said, SaidFailed) and (said.error.code, said.error.message) == (code, message)
+    assert said.kind == BROKEN and said.error is not None
+    assert (said.error.code, said.error.message) == (code, message)
 
 
 def test_an_answer_with_an_error_among_other_things_is_a_response() -> None:
     payload = {"error": {"message": "m"}, "messages": [{"text": "but see"}]}
-    assert message_of({"content": {"type": "response", "payload": payload}}) == SaidResponse(payload)
+    assert message_of({"content": {"type": "response", "payload": payload}}) == AgentWord("response", payload)
 
 
 def test_the_details_of_an_error_are_kept() -> None:
