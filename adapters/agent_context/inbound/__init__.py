@@ -153,7 +153,7 @@ class AgentContextService:
     """See `gateway.mcp.server.contract.Service`."""
 
     def __init__(self, env: Environment, tasks: TaskRequests, resources: Resources, sampling: Sampling) -> None:
-        self._env, belongings = env, resources.belongings
+        self._env = env
         self._resources = resources
         messages, tools = MessageRequests(env), StandardTools(env, tasks)
         self._handlers: Mapping[str, Handler] = {
@@ -169,8 +169,8 @@ class AgentContextService:
             wire.RESOURCES_READ: resources.read,
             wire.SUBSCRIBE: resources.subscribe,
             wire.UNSUBSCRIBE: resources.unsubscribe,
-            wire.PROMPTS_LIST: belongings.prompts,
-            wire.PROMPTS_GET: belongings.prompt,
+            wire.PROMPTS_LIST: resources.prompts,
+            wire.PROMPTS_GET: resources.prompt,
             wire.TOOLS_LIST: tools.listing,
             wire.TOOLS_CALL: tools.call,
             wire.SAMPLE: sampling.create,

@@ -32,68 +32,11 @@ from gateway.mcp.server.contract import MOST_SUBSCRIPTIONS, McpCall, McpSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-# --- prompts and resources of an MCP server behind a route ------------------------------------------------------------
-
-
 log = logging.getLogger(__name__)
 
 THEIRS: Final = "agent:"
 """Prefix of the cursors that are the server's own."""
 OURS: Final = "agent://"
-
-
-class Belongings:
-    """One per gateway process."""
-
-    def __init__(self, env: Environment) -> None:
-        self._env = env
-
-    async def prompts(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, "Page")
-        self._env.people.known(call)
-        return listed("prompts", *await self.more(call, "prompts", asked.get("cursor") or THEIRS))
-
-    async def prompt(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, "GetPrompt")
-        if call.session.agent is None:
-            said, expected = f"/name: no prompt {asked['name']} here", "a prompt, at the door of its agent"
-            raise refusal(wire.INVALID, said, "not_found", expected, asked["name"], path="/name")
-        params = {key: asked[key] for key in ("name", "arguments") if asked.get(key) is not None}
-        return await self.relay(call, call.session.agent, params)
-
-    async def more(self, call: McpCall, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
-        """A page of what the server lists under `key`, and the cursor of the next. Nothing from one that has no such
-        list. `cursor` begins with THEIRS, and is only that for the first page.
-        """
-        if call.session.agent is None:
-            return [], None
-        theirs = cursor.removeprefix(THEIRS)
-        try:
-            result = await self.relay(call, call.session.agent, {"cursor": theirs} if theirs else {})
-        except InterlinguaError as error:
-            if theirs:
-                raise
-            log.info("agent %s lists no %s: %s", call.session.agent, key, error)
-            return [], None
-        items = result.get(key)
-        found = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
-        found = [each for each in found if not str(each.get("uri", each.get("uriTemplate", ""))).startswith(OURS)]
-        following = result.get("nextCursor")
-        return found, THEIRS + following if isinstance(following, str) and following else None
-
-    async def relay(self, call: McpCall, agent: str, params: JsonObject) -> JsonObject:
-        """Ask the server the same. Raises the server's own error, Denied, Unsupported."""
-        env = self._env
-        env.people.may(call, "message", agent)
-        env.directory.check(agent)
-        answer = await env.gateway.backchannel.relay(agent, wire.PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
-        result: Any = jsonrpc.unpack(answer)
-        if not isinstance(result, dict):
-            raise RpcError(wire.AGENT_FAILED, f"agent {agent} answers {call.method} with what is no object")
-        return result
-
-
-# --- the gateway's own resources --------------------------------------------------------------------------------------
 
 
 CALM_SECONDS: Final = 0.25
@@ -109,7 +52,6 @@ class Resources:
 
     def __init__(self, env: Environment, tasks: Tasks, sessions: Callable[[], Collection[McpSession]]) -> None:
         self._env = env
-        self.belongings = Belongings(env)
         self._tasks = tasks
         self._sessions = sessions
         self._wanted: WeakKeyDictionary[McpSession, dict[str, None]] = WeakKeyDictionary()
@@ -126,20 +68,20 @@ class Resources:
         cursor: str | None = read(call.params, "Page").get("cursor")
         principal = self._env.people.may(call, "read")
         if cursor is not None and cursor.startswith(THEIRS):
-            return listed("resources", *await self.belongings.more(call, "resources", cursor))
+            return listed("resources", *await self._more(call, "resources", cursor))
         only = call.session.agent
         names = [name for name in self._env.directory.ids() if only in (None, name) and principal.can("read", name)]
         names = [*_DESCRIBED, *(wire.METRICS_PREFIX + name for name in names)]
         found, following = page("resources", names, cursor, self._env.options.page_size)
         theirs: list[JsonObject] = []
         if following is None:
-            theirs, following = await self.belongings.more(call, "resources", THEIRS)
+            theirs, following = await self._more(call, "resources", THEIRS)
         return listed("resources", [*(_listed(uri) for uri in found), *theirs], following)
 
     async def templates(self, call: McpCall) -> JsonObject:
         cursor: str | None = read(call.params, "Page").get("cursor")
         self._env.people.may(call, "read")
-        theirs, following = await self.belongings.more(call, "resourceTemplates", cursor or THEIRS)
+        theirs, following = await self._more(call, "resourceTemplates", cursor or THEIRS)
         if cursor is not None:
             return listed("resourceTemplates", theirs, following)
         told = "What the gateway has measured of an agent, and how it was evaluated"
@@ -150,7 +92,7 @@ class Resources:
         """`resources/read`."""
         uri = read(call.params, "Resource")["uri"]
         if call.session.agent is not None and not uri.startswith(OURS):
-            return await self.belongings.relay(call, call.session.agent, {"uri": uri})
+            return await self._relay(call, call.session.agent, {"uri": uri})
         principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         text = delta.encode(body).decode()
@@ -186,6 +128,52 @@ class Resources:
 
     def left(self, session: McpSession) -> None:
         self._wanted.pop(session, None)
+
+    # --- prompts and resources of an MCP server behind a route ------------------------------------------------
+
+    async def prompts(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, "Page")
+        self._env.people.known(call)
+        return listed("prompts", *await self._more(call, "prompts", asked.get("cursor") or THEIRS))
+
+    async def prompt(self, call: McpCall) -> JsonObject:
+        asked = read(call.params, "GetPrompt")
+        if call.session.agent is None:
+            said, expected = f"/name: no prompt {asked['name']} here", "a prompt, at the door of its agent"
+            raise refusal(wire.INVALID, said, "not_found", expected, asked["name"], path="/name")
+        params = {key: asked[key] for key in ("name", "arguments") if asked.get(key) is not None}
+        return await self._relay(call, call.session.agent, params)
+
+    async def _more(self, call: McpCall, key: str, cursor: str) -> tuple[list[JsonObject], str | None]:
+        """A page of what the server lists under `key`, and the cursor of the next. Nothing from one that has no such
+        list. `cursor` begins with THEIRS, and is only that for the first page.
+        """
+        if call.session.agent is None:
+            return [], None
+        theirs = cursor.removeprefix(THEIRS)
+        try:
+            result = await self._relay(call, call.session.agent, {"cursor": theirs} if theirs else {})
+        except InterlinguaError as error:
+            if theirs:
+                raise
+            log.info("agent %s lists no %s: %s", call.session.agent, key, error)
+            return [], None
+        items = result.get(key)
+        found = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+        found = [each for each in found if not str(each.get("uri", each.get("uriTemplate", ""))).startswith(OURS)]
+        following = result.get("nextCursor")
+        return found, THEIRS + following if isinstance(following, str) and following else None
+
+    async def _relay(self, call: McpCall, agent: str, params: JsonObject) -> JsonObject:
+        """Ask the server the same. Raises the server's own error, Denied, Unsupported."""
+        env = self._env
+        env.people.may(call, "message", agent)
+        env.directory.check(agent)
+        answer = await env.gateway.backchannel.relay(agent, wire.PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
+        result: Any = jsonrpc.unpack(answer)
+        if not isinstance(result, dict):
+            raise RpcError(wire.AGENT_FAILED, f"agent {agent} answers {call.method} with what is no object")
+        return result
 
     # --- changes ----------------------------------------------------------------------------------------------
 
