@@ -2,13 +2,14 @@
 
 Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
 they are first called: for one chunk of an agent on standard output to a client that streams `values`, for one
-`/runs/wait` of an agent over HTTP, for one of an agent on standard output, for a `session/new` of an editor, for its
-prompt to an agent on standard output, through a WebSocket and through `interlingua stdio`, and for a `tools/call`
-with a session of MCP and without. A file counts once. What runs meanwhile by chance (timers, what is written a moment
-later) is left out: only what is called for each of several chunks or requests counts. Below them stands how many calls
-each room had, of the chunk or request with the fewest: a profile by room that is the same on every machine. `--calls`
-prints its functions, in the order of their calls. `--bytecodes` counts instructions of
-Python's interpreter instead of calls, those of the libraries included: what the work takes of a processor, but for C.
+`/runs/wait` and one stream of two chunks of an agent over HTTP, for a `/runs/wait` of an agent on standard output, for
+a `session/new` of an editor, for its prompt to an agent on standard output, through a WebSocket and through
+`interlingua stdio`, and for a `tools/call` with a session of MCP and without. A file counts once. What runs meanwhile
+by chance (timers, what is written a moment later) is left out: only what is called for each of several chunks or
+requests counts. Below them stands how many calls each room had, of the chunk or request with the fewest: a profile by
+room that is the same on every machine. `--calls` prints its functions, in the order of their calls. `--bytecodes`
+counts instructions of Python's interpreter instead of calls, those of the libraries included: what the work takes of a
+processor, but for C.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.agent import stream_body
 from bench.agent_client.editor import Editor
 from bench.peers import TOOLS_AGENT
 from bench.stage import EDITORS_AGENT, ROOT, free_port
@@ -35,6 +37,7 @@ from bench.stamp import CHUNK
 
 CHUNKS = 12
 PACE = 0.3
+STREAM_PACE = 0.1
 REQUESTS = 8
 CALL, STATELESS = "a tools/call", "a stateless tools/call"
 WARM = 3
@@ -186,6 +189,7 @@ def measure(counted: str = "calls") -> dict[str, Way]:
         with _process([*traced, "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
             _ready(port, gateway)
             each = {"a chunk": _chunks(port), "/runs/wait": _requests(port), **_calls(port)}
+            each["a stream"] = _repeated(port, "/agent-connect/runs/stream", json.loads(stream_body(2, STREAM_PACE)))
             each["a prompt through HTTP"] = _requests(port, "editor")
             socket = {"url": f"ws://127.0.0.1:{port}/agent-client/editor"}
             each["session/new"], each["a prompt"] = asyncio.run(_prompts(socket))

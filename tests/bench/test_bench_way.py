@@ -7,10 +7,10 @@ from __future__ import annotations
 from bench import way
 
 FILES = {"a chunk": 15, "/runs/wait": 37, "session/new": 58, "a prompt": 80, "a prompt through stdio": 78}
-FILES |= {"a prompt through HTTP": 65, way.CALL: 72, way.STATELESS: 71}
+FILES |= {"a stream": 52, "a prompt through HTTP": 65, way.CALL: 72, way.STATELESS: 71}
 """Two more than are usually passed, one for a call: a timer of another file may fire meanwhile."""
 CALLS = {"a chunk": 37, "/runs/wait": 312, "session/new": 345, "a prompt": 632, "a prompt through stdio": 632}
-CALLS |= {"a prompt through HTTP": 550, way.CALL: 565, way.STATELESS: 588}
+CALLS |= {"a stream": 650, "a prompt through HTTP": 550, way.CALL: 565, way.STATELESS: 588}
 """Of a `/runs/wait` 295 or 304, which is the machine's choice; of a `session/new` 317 where its client has read the
 answer before the gateway is done, else some 17 more; of a prompt through HTTP 514, or 524.
 """
@@ -21,6 +21,7 @@ ENDS = {
         "gateway/runs/log.py",
     ),
     "/runs/wait": ("gateway/transport/asgi/request.py", "gateway/agents/roster.py", "gateway/transport/http/client.py"),
+    "a stream": ("gateway/transport/asgi/request.py", "adapters/agent_connect/codec_stream.py", "gateway/runs/log.py"),
     "session/new": ("gateway/transport/websocket/server.py", "adapters/agent_client/outbound/sessions.py"),
     "a prompt": ("gateway/transport/websocket/server.py", "gateway/transport/stdio/pipe.py"),
     "a prompt through HTTP": ("gateway/transport/asgi/request.py", "gateway/transport/stdio/pipe.py"),
