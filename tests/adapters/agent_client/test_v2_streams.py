@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.contract import RunContext
@@ -39,6 +39,11 @@ STEPS = st.one_of(
     st.tuples(st.sampled_from(["join", "join late", "resume", "sleep", "wake", "cancel"])),
 )
 ENDS = st.sampled_from(["end", "end", "fail"])
+_FIRST = ("p1", "m1")
+
+
+def _said(text: str) -> tuple[str, tuple[str, str], str]:
+    return ("say", _FIRST, text)
 
 
 class Story:
@@ -159,6 +164,9 @@ def folded(updates: list[dict[str, Any]], run_id: str) -> dict[str, str]:
     return {kind: "".join(found.values()) for kind, found in texts.items()}
 
 
+@example([("choose",), _said("x"), ("rewrite", _FIRST, "a "), _said("y")], "end")
+@example([_said("x"), ("choose",), _said("y"), ("rewrite", _FIRST, "a "), ("choose",), _said("z"), ("join",)], "fail")
+@example([_said("x"), ("sleep",), _said("y"), ("join late",), ("cancel",), _said("z"), ("resume",)], "end")
 @settings(max_examples=max(EXAMPLES // 2, 1))
 @given(st.lists(STEPS, max_size=14), ENDS)
 def test_each_client_of_version_2_ends_with_the_run_s_document(steps: list[Any], end: str) -> None:
