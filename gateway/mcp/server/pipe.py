@@ -72,7 +72,7 @@ class PipeSession(HandshakeSession):
         """Serve the client at the other end until it has gone."""
         options = self.hub.options
         self._peer = Peer(pipe, self, concurrency=options.max_calls, queue_bytes=QUEUE_BYTES, linger=linger)
-        self._out = AskOut(self._peer)
+        self._out = PeerOut(self._peer, can_ask=True)
         try:
             await self._peer.run()
         finally:
@@ -136,7 +136,9 @@ class PipeSession(HandshakeSession):
     async def _answer(self, request: Request) -> Any:
         meta = wire.meta_of(request.params)
         if request.method != wire.INITIALIZE and enveloped(meta):
-            return await ModernSession(self.hub, self.agent, meta, self).serve(TellOut(self._peer), request, meta)
+            return await ModernSession(self.hub, self.agent, meta, self).serve(
+                PeerOut(self._peer, can_ask=False), request, meta
+            )
         result = await self.serve(self.call(self._out, request, meta, self.bearer))
         if request.method == wire.INITIALIZE:
             self._peer.take_batches(versions.has_batches(self.client.version))
@@ -163,13 +165,12 @@ class PipeSession(HandshakeSession):
                 self._out.put(jsonrpc.error(None, ErrorObject(jsonrpc.INVALID_REQUEST, what.reason)))
 
 
-class TellOut:
-    """The `Out` of a call over a Peer, for a client that is told things and never asked."""
+class PeerOut:
+    """The `Out` of calls over a Peer. can_ask: whether the client is asked anything."""
 
-    can_ask = False
-
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, *, can_ask: bool) -> None:
         self._peer = peer
+        self.can_ask = can_ask
 
     @property
     def full(self) -> bool:
@@ -185,12 +186,6 @@ class TellOut:
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
         return await self._peer.request(method, params, timeout=timeout, cancel=given_up)
-
-
-class AskOut(TellOut):
-    """The same for a client that may be asked."""
-
-    can_ask = True
 
 
 def given_up(id: Id) -> tuple[str, Any]:
