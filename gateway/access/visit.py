@@ -105,7 +105,7 @@ def visit_of(scope: Scope) -> Visit:
     return found
 
 
-class LastingWatch(Wrapped):
+class LastingWatch(Wrapped[Watch]):
     """A `Watch` whose `follow` raises Unauthenticated once the token has expired."""
 
     def __init__(self, watch: Watch, visit: Visit) -> None:
@@ -117,8 +117,7 @@ class LastingWatch(Wrapped):
         while True:
             seconds = left.of(self._visit)
             try:
-                done: bool = await self._inner.follow(take, seconds)
-                return done
+                return await self._inner.follow(take, seconds)
             except TimeoutError:
                 if left.over:
                     raise

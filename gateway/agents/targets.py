@@ -17,7 +17,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -36,6 +36,8 @@ from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=ThreadContext)
 
 TARGET: Final = "interlingua.target"
 """Key of the record of a thread or run: which target it is at (`TargetOptions.key`)."""
@@ -112,10 +114,10 @@ class RouteTarget:
         await self.half.aclose()
 
 
-class TargetThread(Wrapped):
+class TargetThread(Wrapped[C]):
     """A conversation as one of several targets sees it: what is recorded of it there, and nothing of another's."""
 
-    def __init__(self, context: ThreadContext, member: RouteTarget) -> None:
+    def __init__(self, context: C, member: RouteTarget) -> None:
         super().__init__(context)
         self.member = member
 
@@ -130,7 +132,7 @@ class TargetThread(Wrapped):
         return {**upstream, TARGET: self.member.options.key}
 
 
-class TargetRun(TargetThread):
+class TargetRun(TargetThread[RunContext]):
     """A run as one of several targets sees it."""
 
     def __init__(self, context: RunContext, member: RouteTarget, *, moved: bool) -> None:
@@ -143,8 +145,7 @@ class TargetRun(TargetThread):
         await self._inner.set_upstream(self._mark(upstream), thread=marked, finds=finds)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
-        told: Recalled = await self._inner.recall(fresh=fresh or self._moved, knows=knows)
-        return told
+        return await self._inner.recall(fresh=fresh or self._moved, knows=knows)
 
 
 def known_at(upstream: JsonObject | None, member: RouteTarget) -> JsonObject | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class Wrapped:
+class Wrapped(Generic[T]):
     """Says what another object says. Wrappers may also add to it: what one has added, those around it have, too."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: T) -> None:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:

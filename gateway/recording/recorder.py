@@ -196,7 +196,7 @@ class Recorder:
             self._recordings.pop(next(iter(self._recordings))).forget()
 
 
-class NotedWatch(Wrapped):
+class NotedWatch(Wrapped[Watch]):
     """A watch of a recorded run: what its follower says is said to the run's client. See `gateway.contract.Watch`."""
 
     def __init__(self, watch: Watch, subject: NotedWork) -> None:
@@ -209,8 +209,7 @@ class NotedWatch(Wrapped):
                 return take(batch)
 
         with about(self._subject):
-            done: bool = await self._inner.follow(taken, timeout)
-            return done
+            return await self._inner.follow(taken, timeout)
 
 
 class ReadRecording(msgspec.Struct, frozen=True):

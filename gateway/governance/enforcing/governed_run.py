@@ -40,7 +40,7 @@ MOVES: Final[dict[tuple[RunStatus, RunStatus], State]] = {
 """The audited action for each change of a run's status, except its start and end."""
 
 
-class RuledContext(Wrapped):
+class RuledContext(Wrapped[ThreadContext]):
     """A `RunContext` or `ThreadContext` with the rules of its route, and what judges the run where that is done."""
 
     governed: RunGovernor | None = None
