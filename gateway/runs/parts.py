@@ -283,6 +283,8 @@ class EngineBackchannel:
         entry, found = await self._found(agent, protocol, thread)
         if (process := await self._lobby.place(entry, None if isinstance(thread, Thread) else thread)) is not None:
             if isinstance(thread, Thread):
+                if entry.route.target.protocol != protocol:  # the other process would say so, with the thread stored
+                    raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
                 await self._store.create_thread(thread)
                 new, thread = False, thread.id
             with contextlib.ExitStack() as stack:
