@@ -62,6 +62,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 place()  # by the process that starts the workers, so that they share what they fork off
 
+gc.disable()  # until all tests are there: nearly nothing made until then is garbage, and to look for it takes a fifth
+
 
 SLOW_FIRST = ("e2e", "bench", "admin", "cli", "store", "fuzz", "helm", "contract", "matrix", "peers_selftest", "mcp")
 """The folders whose files take long: last, the longest would keep one worker busy while the others have nothing."""
@@ -115,13 +117,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What stands now stays: a collection looks only at what the tests make, which takes a tenth of the time."""
+    """What stands now stays: garbage is looked for only in what the tests make, which takes a tenth of the time."""
     # Hypothesis asks the collector, once, who refers to its random numbers, and warns if that is nobody; which it also
     # hears while another thread collects. There is no other thread yet.
     with deterministic_PRNG():
         pass
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.agent_client import ADAPTER
-from gateway.cli.stdio import TOKEN_VARIABLE, _remote, token
-from gateway.cli.stdio import _token as token_of
+from gateway.cli.codes import TOKEN_VARIABLE, Place
+from gateway.cli.stdio import _remote
 from gateway.core.errors import AgentGone
 from tests.adapters.agent_client.authentication_rig import ANA, AUTHENTICATION, BOB, METHOD, UNKNOWN, known
 from tests.adapters.agent_client.inbound_rig import scripted
@@ -113,17 +114,18 @@ async def test_an_editor_over_stdio_is_whoever_its_token_is(tmp_path: Path) -> N
 def test_the_token_is_in_a_file_or_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    place = Place(None, "https://gateway.example", None)
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert token_of(None) is None
+    assert place.token() is None
     monkeypatch.setenv(TOKEN_VARIABLE, f" {ANA}\n")
-    assert token_of(None) == ANA
+    assert place.token() == ANA
     for content, why in ((b" \n", "is empty"), (b"\xff", "not UTF-8"), (None, "No such file")):
         file = tmp_path / "token"
         file.unlink(missing_ok=True)
         if content is not None:
             file.write_bytes(content)
         with pytest.raises(SystemExit) as left:
-            token_of(file)
+            replace(place, token_file=file).token()
         assert left.value.code == 2 and why in capsys.readouterr().err
 
 
@@ -145,10 +147,10 @@ def test_a_token_that_travels_unencrypted_is_warned_of(
         sent.append(headers)
         raise AgentGone("nobody is there")
 
-    monkeypatch.setattr("gateway.transport.websocket.connect", refuse)
+    monkeypatch.setattr("gateway.transport.websocket.client.connect", refuse)
     monkeypatch.setattr("gateway.cli.stdio.OwnPipe", lambda _: None)
     monkeypatch.setenv(TOKEN_VARIABLE, bearer or "")
     with pytest.raises(SystemExit):
-        run(_remote(ADAPTER, "scripted", gateway, token(gateway, None)))
+        run(_remote(ADAPTER, "scripted", gateway, Place(None, gateway, None).token()))
     assert sent == [{"Authorization": f"Bearer {ANA}"} if bearer else None]
     assert ("unencrypted" in caplog.text) is warned and ANA not in caplog.text
