@@ -199,11 +199,10 @@ class LiveRun:
         return self.conversation.hold()
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None, finds: bool = True) -> None:
-        ends = not finds or (self._terminal is not None and not self._ending)
-        if ends and not self.record.lock.locked():
-            self.record.note(upstream=upstream)
-        else:
+        if (finds and (self._terminal is None or self._ending)) or self.record.lock.locked():
             await self.record.save(soon=finds and self.run.upstream is None, upstream=upstream)
+        else:
+            self.record.note(upstream=upstream)
         if thread is not None:
             await self.set_thread(thread)
 
