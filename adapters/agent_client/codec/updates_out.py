@@ -173,7 +173,7 @@ def _speaker(item: Json) -> str | None:
 
 # --- the output of an agent of another protocol ---------------------------------------------------------------------
 # Which parts are the output's is decided in gateway/core/output.py. A data part is told by its text, thoughts beside
-# it, files as links: in v1/updates_out.py as one growing text, in v2/updates_out.py as messages that may be rewritten.
+# it, files as links: in updates_out_v1.py as one growing text, in v2/updates_out.py as messages that may be rewritten.
 
 
 class ForeignOutput:

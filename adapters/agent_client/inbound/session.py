@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Raw
 
 from adapters.agent_client import wire
-from adapters.agent_client.codec import errors
+from adapters.agent_client.codec import agents, errors
 from adapters.agent_client.inbound import config_options, governed, replay, turns
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.context import OpenedBy, SessionContext
@@ -35,7 +35,7 @@ from gateway.core.errors import (
     Unavailable,
     Unsupported,
 )
-from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
+from gateway.core.types import Agent, Interrupt, Run, RunRequest, ThreadUpdate
 from gateway.transport.waiting import Flag
 
 log = logging.getLogger(__name__)
@@ -209,16 +209,7 @@ class EditorSession:
         elif turn.cancelled:
             return False
         else:
-            request = turns.request_of(
-                turn,
-                asked,
-                params,
-                agent,
-                text=said.text,
-                thread=context.thread,
-                config=context.config,
-                visitor=client.visitor.known,
-            )
+            request = self._request(turn, asked, params, agent, said.text)
             try:
                 run = await client.clients.whole(self._gateway.runs.start(request, files=said.files))
             except Unsupported as error:
@@ -231,6 +222,26 @@ class EditorSession:
         if turn.cancelled and turn.run is not None:
             await client.cancel_run(turn.run)
         return True
+
+    def _request(self, turn: PromptTurn, asked: wire.Prompt, params: JsonObject, agent: Agent, text: str) -> RunRequest:
+        """The run that a prompt starts. What was set in the session goes along, unless its agent keeps that itself."""
+        context, known = self.context, self.client.visitor.known
+        meta = wire.as_object(asked.meta)
+        traceparent = meta.get("traceparent")
+        return RunRequest(
+            agent=agent.name,
+            input=None,
+            prompt=text,
+            protocol=PROTOCOL,
+            thread=self.id,
+            config={} if agents.native(agent) else context.config,
+            metadata=turns.metadata_of(context.thread.metadata, meta),
+            traceparent=traceparent if isinstance(traceparent, str) else None,
+            principal=None if known is None else known.who.id,
+            tools=None if known is None else known.tools,
+            creation=params,
+            attributes={turns.MARK: turn.mark},
+        )
 
     async def _title(self, text: str) -> None:
         if text.strip():

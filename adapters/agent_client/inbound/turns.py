@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, content, questions
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.access import Principal
 from gateway.contract import Gateway
 from gateway.core import delta, files, projection
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
-from gateway.core.types import Agent, Interrupt, Run, RunRequest, StopReason, Thread
+from gateway.core.types import Agent, Interrupt, Run, StopReason
 from gateway.wire import jsonrpc
 
 MARK: Final = "turn"
@@ -104,35 +103,6 @@ class PromptInput(Struct):
     text: str
     files: list[files.Attachment] = []
     place: str = ""
-
-
-def request_of(
-    turn: PromptTurn,
-    asked: wire.Prompt,
-    params: JsonObject,
-    agent: Agent,
-    *,
-    text: str,
-    thread: Thread,
-    config: JsonObject,
-    visitor: Principal | None = None,
-) -> RunRequest:
-    meta = asked.meta if isinstance(asked.meta, dict) else {}
-    traceparent = meta.get("traceparent")
-    return RunRequest(
-        agent=agent.name,
-        input=None,
-        prompt=text,
-        protocol=PROTOCOL,
-        thread=thread.id,
-        config={} if agents.native(agent) else config,
-        metadata=metadata_of(thread.metadata, meta),
-        traceparent=traceparent if isinstance(traceparent, str) else None,
-        principal=None if visitor is None else visitor.who.id,
-        tools=None if visitor is None else visitor.tools,
-        creation=params,
-        attributes={MARK: turn.mark},
-    )
 
 
 async def said(gateway: Gateway, run: Run, agent: Agent | None) -> list[JsonObject]:

@@ -19,7 +19,7 @@ from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
 from adapters.agent_client.outbound.session import AgentSession
 from adapters.agent_client.outbound.turn import TurnPhase
-from adapters.agent_client.outbound.workspace import PREFIX, Files
+from adapters.agent_client.outbound.workspace import PREFIX, Files, exit_status, output
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL, as_object
@@ -268,13 +268,13 @@ class AgentRequests:
         if method == "terminal/release":
             await terminals.release(name)
             return {}
-        terminal = terminals.find(name)
+        command = terminals.find(name)
         if method == "terminal/output":
-            return terminal.output()
+            return output(command)
         if method == "terminal/wait_for_exit":
-            return await terminal.wait()
+            return await exit_status(command)
         if method == "terminal/kill":
-            await terminal.command.kill()
+            await command.kill()
             return {}
         raise errors.unknown(method)
 

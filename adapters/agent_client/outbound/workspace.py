@@ -263,7 +263,7 @@ class Terminals:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._open: dict[str, WorkspaceTerminal] = {}
+        self._open: dict[str, Command] = {}
         self._made = 0
         self._starting = 0
         self._closed = False
@@ -302,10 +302,10 @@ class Terminals:
             raise Conflict("the session has ended")
         self._made += 1
         name = f"{PREFIX}{self._made}"
-        self._open[name] = WorkspaceTerminal(made)
+        self._open[name] = made
         return name
 
-    def find(self, name: str) -> WorkspaceTerminal:
+    def find(self, name: str) -> Command:
         """Raises NotFound for a terminal that never was or was released."""
         try:
             return self._open[name]
@@ -314,30 +314,27 @@ class Terminals:
 
     async def release(self, name: str) -> None:
         """End the command and forget the terminal. Raises NotFound."""
-        terminal = self.find(name)
+        command = self.find(name)
         del self._open[name]
-        await terminal.command.end()
+        await command.end()
 
     async def aclose(self) -> None:
         self._closed = True
         ending, self._open = list(self._open.values()), {}
-        await asyncio.gather(*(terminal.command.end() for terminal in ending))
+        await asyncio.gather(*(command.end() for command in ending))
 
 
-class WorkspaceTerminal:
-    """A command in the protocol's words."""
+def output(command: Command) -> JsonObject:
+    """The answer to `terminal/output`."""
+    printed, exit = command.printed, command.exit
+    said: JsonObject = {"output": printed.text, "truncated": printed.truncated}
+    return said if exit is None else {**said, "exitStatus": {"exitCode": exit.code, "signal": exit.signal_name}}
 
-    def __init__(self, command: Command) -> None:
-        self.command = command
 
-    def output(self) -> JsonObject:
-        printed, exit = self.command.printed, self.command.exit
-        said: JsonObject = {"output": printed.text, "truncated": printed.truncated}
-        return said if exit is None else {**said, "exitStatus": {"exitCode": exit.code, "signal": exit.signal_name}}
-
-    async def wait(self) -> JsonObject:
-        exit = await self.command.wait()
-        return {"exitCode": exit.code, "signal": exit.signal_name}
+async def exit_status(command: Command) -> JsonObject:
+    """The answer to `terminal/wait_for_exit`, once the command has ended."""
+    exit = await command.wait()
+    return {"exitCode": exit.code, "signal": exit.signal_name}
 
 
 def _environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapters.agent_client.options import Workspace
-from adapters.agent_client.outbound.workspace import Files, Terminals
+from adapters.agent_client.outbound.workspace import Files, Terminals, exit_status, output
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.transport.stdio.process import NewestOutput
 from tests.support.scripted import until
@@ -31,7 +31,7 @@ async def terminals(root: Path) -> AsyncIterator[Terminals]:
 async def said(here: Terminals, name: str) -> str:
     """What a command has printed once it has ended."""
     await here.find(name).wait()
-    return str(here.find(name).output()["output"])
+    return str(output(here.find(name))["output"])
 
 
 def alive(pid: int) -> bool:
@@ -45,20 +45,20 @@ def alive(pid: int) -> bool:
 async def test_a_command_runs_and_its_output_and_exit_are_told(tmp_path: Path) -> None:
     async with terminals(tmp_path) as here:
         name = await here.create("sh", ["-c", "echo out; echo err >&2; exit 3"])
-        assert await here.find(name).wait() == {"exitCode": 3, "signal": None}
-        output = here.find(name).output()
-        assert sorted(output["output"].split()) == ["err", "out"]
-        assert output["truncated"] is False
-        assert output["exitStatus"] == {"exitCode": 3, "signal": None}
+        assert await exit_status(here.find(name)) == {"exitCode": 3, "signal": None}
+        told = output(here.find(name))
+        assert sorted(told["output"].split()) == ["err", "out"]
+        assert told["truncated"] is False
+        assert told["exitStatus"] == {"exitCode": 3, "signal": None}
 
 
 async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
     async with terminals(tmp_path) as here:
         name = await here.create("sh", ["-c", "printf 'caf\\303'; sleep 60"])
         async with asyncio.timeout(30):
-            while "caf" not in (output := here.find(name).output())["output"]:  # noqa: ASYNC110 - the command's
+            while "caf" not in (told := output(here.find(name)))["output"]:  # noqa: ASYNC110 - the command's
                 await asyncio.sleep(0.01)
-        assert output == {"output": "caf", "truncated": False}  # half a character is not told yet
+        assert told == {"output": "caf", "truncated": False}  # half a character is not told yet
 
 
 async def test_a_line_for_the_shell_is_run_by_a_shell(tmp_path: Path) -> None:
@@ -100,14 +100,14 @@ async def test_a_command_is_killed_with_all_that_it_started_and_its_output_stays
     async with terminals(tmp_path) as here:
         script = "trap '' TERM; setsid sleep 300 & echo $! $$; wait"
         name = await here.create("sh", ["-c", script])
-        await until(lambda: bool(here.find(name).output()["output"]))
-        text = here.find(name).output()["output"]
+        await until(lambda: bool(output(here.find(name))["output"]))
+        text = output(here.find(name))["output"]
         pids = [int(word) for word in text.split()]
         assert all(map(alive, pids))
-        await here.find(name).command.kill()
+        await here.find(name).kill()
         assert not any(map(alive, pids))
-        assert await here.find(name).wait() == {"exitCode": None, "signal": "SIGKILL"}
-        assert here.find(name).output()["output"] == text
+        assert await exit_status(here.find(name)) == {"exitCode": None, "signal": "SIGKILL"}
+        assert output(here.find(name))["output"] == text
 
 
 @pytest.mark.parametrize("how", ["release", "session"])
@@ -116,9 +116,9 @@ async def test_nothing_is_left_of_a_released_terminal_or_of_an_ended_session(tmp
     gc.collect()  # else files that other tests left behind may go meanwhile
     before = len(os.listdir("/proc/self/fd"))
     name = await here.create("sh", ["-c", "echo $$; sleep 300"])
-    await until(lambda: bool(here.find(name).output()["output"]))
-    text = here.find(name).output()["output"]
-    waiting = asyncio.create_task(here.find(name).wait())
+    await until(lambda: bool(output(here.find(name))["output"]))
+    text = output(here.find(name))["output"]
+    waiting = asyncio.create_task(exit_status(here.find(name)))
     await (here.release(name) if how == "release" else here.aclose())
     assert not alive(int(text))
     assert (await waiting)["signal"] == "SIGTERM"
@@ -144,9 +144,9 @@ async def test_the_number_of_terminals_is_bounded(tmp_path: Path, monkeypatch: p
 async def test_a_flood_is_kept_to_the_limit_and_blocks_nobody(tmp_path: Path) -> None:
     async with terminals(tmp_path) as here:
         name = await here.create("sh", ["-c", "head -c 20000000 /dev/zero | tr '\\0' x; echo end"], limit=100)
-        output = await said(here, name)
-        assert output == "x" * 96 + "end\n"
-        assert here.find(name).output()["truncated"] is True
+        text = await said(here, name)
+        assert text == "x" * 96 + "end\n"
+        assert output(here.find(name))["truncated"] is True
 
 
 @pytest.mark.parametrize(
