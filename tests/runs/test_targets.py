@@ -98,10 +98,7 @@ def _chance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def grouped(
-    programs: Sequence[Program],
-    weights: Sequence[float] = (),
-    breaker: BreakerOptions | None = None,
-    **options: object,
+    programs: Sequence[Program], weights: Sequence[float] = (), breaker: BreakerOptions | None = None, **options: object
 ) -> TargetGroup:
     """A route whose targets are these."""
     places = [

@@ -24,7 +24,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread, ThreadQuery
 from gateway.runs import Engine
 from gateway.store.sqlite import SqliteStore, disk_thread
-from tests.support import aio, scripted
+from tests.support import scripted
 from tests.support.scripted import Scripted, request, until
 
 LONG = 30.0
@@ -80,25 +80,22 @@ class Agent(Scripted):
         await context.drain()
 
 
-def test_a_run_that_nobody_is_told_of_goes_out_and_is_answered_when_it_is_written_and_the_disk_follows(
+async def test_a_run_that_nobody_is_told_of_goes_out_and_is_answered_when_it_is_written_and_the_disk_follows(
     tmp_path: Path, disk: Stuck
 ) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Agent(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            agent.go.set()
-            disk.go.clear()
-            before = disk.syncs
-            run = await asyncio.wait_for(engine.runs.start(request(), told=False), LONG)
-            done = await asyncio.wait_for(engine.runs.wait(run.id), LONG)
-            assert done is not None and done.status is RunStatus.SUCCESS
-            assert disk.syncs == before
-            assert agent.found == ["begun"] and agent.look(run) == "success", "another process finds both"
-            disk.go.set()
-            await until(lambda: disk.syncs > before)
-
-    aio.run(story())
+    file = tmp_path / "store.db"
+    agent = Agent(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        agent.go.set()
+        disk.go.clear()
+        before = disk.syncs
+        run = await asyncio.wait_for(engine.runs.start(request(), told=False), LONG)
+        done = await asyncio.wait_for(engine.runs.wait(run.id), LONG)
+        assert done is not None and done.status is RunStatus.SUCCESS
+        assert disk.syncs == before
+        assert agent.found == ["begun"] and agent.look(run) == "success", "another process finds both"
+        disk.go.set()
+        await until(lambda: disk.syncs > before)
 
 
 @contextlib.asynccontextmanager
@@ -122,54 +119,48 @@ async def known(how: str, engine: Engine) -> AsyncIterator[Run]:
 
 
 @pytest.mark.parametrize("how", ["told", "on a thread", "with a webhook", "asked", "watched"])
-def test_the_end_of_a_run_that_somebody_knows_of_is_told_when_it_is_on_the_disk(
+async def test_the_end_of_a_run_that_somebody_knows_of_is_told_when_it_is_on_the_disk(
     tmp_path: Path, disk: Stuck, how: str
 ) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Agent(file, asks=how == "asked")
-        async with scripted.engine((scripted.route(), agent), file=file) as engine, known(how, engine) as run:
-            disk.go.clear()
-            agent.go.set()
-            await until(lambda: agent.look(run) == "success")
-            waiting = asyncio.ensure_future(engine.runs.wait(run.id))
-            await asyncio.wait([waiting], timeout=0.05)
-            assert not waiting.done()
-            disk.go.set()
-            done = await asyncio.wait_for(waiting, LONG)
-            assert done is not None and done.status is RunStatus.SUCCESS
-
-    aio.run(story())
+    file = tmp_path / "store.db"
+    agent = Agent(file, asks=how == "asked")
+    async with scripted.engine((scripted.route(), agent), file=file) as engine, known(how, engine) as run:
+        disk.go.clear()
+        agent.go.set()
+        await until(lambda: agent.look(run) == "success")
+        waiting = asyncio.ensure_future(engine.runs.wait(run.id))
+        await asyncio.wait([waiting], timeout=0.05)
+        assert not waiting.done()
+        disk.go.set()
+        done = await asyncio.wait_for(waiting, LONG)
+        assert done is not None and done.status is RunStatus.SUCCESS
 
 
-def test_who_watches_a_run_that_nobody_was_told_of_is_told_of_it_when_it_is_on_the_disk(
+async def test_who_watches_a_run_that_nobody_was_told_of_is_told_of_it_when_it_is_on_the_disk(
     tmp_path: Path, disk: Stuck
 ) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Agent(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            disk.go.clear()
-            run = await engine.runs.start(request(), told=False)
-            numbers: list[int] = []
+    file = tmp_path / "store.db"
+    agent = Agent(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        disk.go.clear()
+        run = await engine.runs.start(request(), told=False)
+        numbers: list[int] = []
 
-            async def watching() -> None:
-                async with engine.runs.watch(run.id) as watch:
-                    await watch.follow(lambda batch: numbers.append(batch.last))
+        async def watching() -> None:
+            async with engine.runs.watch(run.id) as watch:
+                await watch.follow(lambda batch: numbers.append(batch.last))
 
-            watchers = [asyncio.ensure_future(watching()) for _ in range(2)]
-            await until(lambda: bool(agent.found))
-            await asyncio.wait(watchers, timeout=0.05)
-            assert numbers == []
-            disk.go.set()
-            await until(lambda: numbers == [1, 1])
-            agent.go.set()
-            await asyncio.wait_for(asyncio.gather(*watchers), LONG)
-
-    aio.run(story())
+        watchers = [asyncio.ensure_future(watching()) for _ in range(2)]
+        await until(lambda: bool(agent.found))
+        await asyncio.wait(watchers, timeout=0.05)
+        assert numbers == []
+        disk.go.set()
+        await until(lambda: numbers == [1, 1])
+        agent.go.set()
+        await asyncio.wait_for(asyncio.gather(*watchers), LONG)
 
 
-def test_the_end_of_a_run_that_another_process_watches_is_told_when_it_is_on_the_disk(
+async def test_the_end_of_a_run_that_another_process_watches_is_told_when_it_is_on_the_disk(
     tmp_path: Path, disk: Stuck
 ) -> None:
     go = asyncio.Event()
@@ -178,31 +169,28 @@ def test_the_end_of_a_run_that_another_process_watches_is_told_when_it_is_on_the
         await go.wait()
         context.emit(e.RunFinished())
 
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        async with (
-            scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="here")) as one,
-            scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="there")) as two,
-        ):
-            run = await one.runs.start(request(), told=False)
+    file = tmp_path / "store.db"
+    async with (
+        scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="here")) as one,
+        scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="there")) as two,
+    ):
+        run = await one.runs.start(request(), told=False)
+        await one.store.flush()
+        async with two.runs.watch(run.id) as watch:
+            watching = asyncio.ensure_future(watch.follow(lambda _: None))
+            await until(lambda: not one.live[run.id].record.unseen)
             await one.store.flush()
-            async with two.runs.watch(run.id) as watch:
-                watching = asyncio.ensure_future(watch.follow(lambda _: None))
-                await until(lambda: not one.live[run.id].record.unseen)
-                await one.store.flush()
-                disk.go.clear()
-                go.set()
-                await asyncio.wait([waiting := asyncio.ensure_future(one.runs.wait(run.id))], timeout=0.05)
-                assert not waiting.done()
-                disk.go.set()
-                await asyncio.wait_for(asyncio.gather(waiting, watching), LONG)
-
-    aio.run(story())
+            disk.go.clear()
+            go.set()
+            await asyncio.wait([waiting := asyncio.ensure_future(one.runs.wait(run.id))], timeout=0.05)
+            assert not waiting.done()
+            disk.go.set()
+            await asyncio.wait_for(asyncio.gather(waiting, watching), LONG)
 
 
 @pytest.mark.parametrize("transition", ["question", "end"])
 @pytest.mark.parametrize("asks", ["watch", "wait", "get"])
-def test_who_asks_another_process_hears_of_a_transition_when_it_is_on_the_disk(
+async def test_who_asks_another_process_hears_of_a_transition_when_it_is_on_the_disk(
     tmp_path: Path, disk: Stuck, transition: str, asks: str
 ) -> None:
     go = asyncio.Event()
@@ -214,110 +202,101 @@ def test_who_asks_another_process_hears_of_a_transition_when_it_is_on_the_disk(
             await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
         context.emit(e.RunFinished())
 
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        there = SqliteStore(file, host="there")
-        async with (
-            scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="here")) as one,
-            scripted.engine((scripted.route(), Scripted(works)), store=there) as two,
-        ):
-            run = await one.runs.start(request())
-            heard: list[object] = []
+    file = tmp_path / "store.db"
+    there = SqliteStore(file, host="there")
+    async with (
+        scripted.engine((scripted.route(), Scripted(works)), store=SqliteStore(file, host="here")) as one,
+        scripted.engine((scripted.route(), Scripted(works)), store=there) as two,
+    ):
+        run = await one.runs.start(request())
+        heard: list[object] = []
 
-            async def watching() -> None:
-                async with two.runs.watch(run.id) as watch:
-                    await watch.follow(lambda batch: heard.extend(type(event) for _, event in batch.events))
+        async def watching() -> None:
+            async with two.runs.watch(run.id) as watch:
+                await watch.follow(lambda batch: heard.extend(type(event) for _, event in batch.events))
 
-            async def getting() -> None:
-                while RunStatus.SUCCESS not in heard and RunStatus.INTERRUPTED not in heard:
-                    heard.append((await two.runs.get(run.id)).status)
+        async def getting() -> None:
+            while RunStatus.SUCCESS not in heard and RunStatus.INTERRUPTED not in heard:
+                heard.append((await two.runs.get(run.id)).status)
 
-            async def waiting() -> None:
-                stopped = await two.runs.wait(run.id)
-                assert stopped is not None
-                heard.append(stopped.status)
+        async def waiting() -> None:
+            stopped = await two.runs.wait(run.id)
+            assert stopped is not None
+            heard.append(stopped.status)
 
-            def written() -> bool:
-                with contextlib.closing(sqlite3.connect(file)) as connection:
-                    ((status,),) = connection.execute("SELECT status FROM runs WHERE id = ?", (run.id,)).fetchall()
-                return bool(status == ("interrupted" if transition == "question" else "success"))
+        def written() -> bool:
+            with contextlib.closing(sqlite3.connect(file)) as connection:
+                ((status,),) = connection.execute("SELECT status FROM runs WHERE id = ?", (run.id,)).fetchall()
+            return bool(status == ("interrupted" if transition == "question" else "success"))
 
-            asking = asyncio.ensure_future({"watch": watching, "wait": waiting, "get": getting}[asks]())
-            await until(lambda: asks != "watch" or heard == [e.RunStarted])
-            disk.go.clear()
-            go.set()
-            await until(written)
-            await asyncio.wait([asking], timeout=0.3)  # it looks five times a second
-            stops = {e.Interrupted, e.RunFinished, RunStatus.INTERRUPTED, RunStatus.SUCCESS}
-            early = stops.intersection(heard)
-            disk.go.set()
-            assert not early
-            await until(lambda: not stops.isdisjoint(heard))
-            await one.runs.cancel(run.id)
-            await asyncio.wait_for(asking, LONG)
-
-    aio.run(story())
+        asking = asyncio.ensure_future({"watch": watching, "wait": waiting, "get": getting}[asks]())
+        await until(lambda: asks != "watch" or heard == [e.RunStarted])
+        disk.go.clear()
+        go.set()
+        await until(written)
+        await asyncio.wait([asking], timeout=0.3)  # it looks five times a second
+        stops = {e.Interrupted, e.RunFinished, RunStatus.INTERRUPTED, RunStatus.SUCCESS}
+        early = stops.intersection(heard)
+        disk.go.set()
+        assert not early
+        await until(lambda: not stops.isdisjoint(heard))
+        await one.runs.cancel(run.id)
+        await asyncio.wait_for(asking, LONG)
 
 
 @pytest.mark.parametrize("finds", [True, False])
-def test_what_no_run_is_found_by_is_written_with_its_next_transition(tmp_path: Path, finds: bool) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
+async def test_what_no_run_is_found_by_is_written_with_its_next_transition(tmp_path: Path, finds: bool) -> None:
+    file = tmp_path / "store.db"
 
-        async def works(context: RunContext) -> None:
-            await context.set_upstream({"session": "s1"}, finds=finds)
-            await engine.store.flush()
-            found.append((await stored(context.run.id)).upstream)
-            await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
-            context.emit(e.RunFinished(output=msgspec.Raw(b'{"message": "done"}')))
+    async def works(context: RunContext) -> None:
+        await context.set_upstream({"session": "s1"}, finds=finds)
+        await engine.store.flush()
+        found.append((await stored(context.run.id)).upstream)
+        await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
+        context.emit(e.RunFinished(output=msgspec.Raw(b'{"message": "done"}')))
 
-        async def stored(run: str) -> Run:
-            return await engine.store.run(run)
+    async def stored(run: str) -> Run:
+        return await engine.store.run(run)
 
-        found: list[Any] = []
-        async with scripted.engine((scripted.route(), Scripted(works)), file=file) as engine:
-            run = await engine.runs.start(request())
-            await engine.runs.wait(run.id)
-            found.append((await stored(run.id)).upstream)
-        assert found == [{"session": "s1"} if finds else None, {"session": "s1"}]
-
-    aio.run(story())
+    found: list[Any] = []
+    async with scripted.engine((scripted.route(), Scripted(works)), file=file) as engine:
+        run = await engine.runs.start(request())
+        await engine.runs.wait(run.id)
+        found.append((await stored(run.id)).upstream)
+    assert found == [{"session": "s1"} if finds else None, {"session": "s1"}]
 
 
 @pytest.mark.parametrize("what", ["creation", "end", "question"])
-def test_a_search_tells_what_is_on_the_disk(tmp_path: Path, disk: Stuck, what: str) -> None:
+async def test_a_search_tells_what_is_on_the_disk(tmp_path: Path, disk: Stuck, what: str) -> None:
     def written(file: Path) -> str:
         with contextlib.closing(sqlite3.connect(file)) as connection:
             return "".join(str(status) for (status,) in connection.execute("SELECT status FROM runs").fetchall())
 
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Agent(file, asks=what == "question")
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            runs, threads = engine.runs, engine.threads
-            await threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            starting = asyncio.ensure_future(runs.start(request(thread="t")))
-            if what == "end":
-                await starting
-            disk.go.clear()
-            agent.go.set()
-            await until(lambda: written(file) == {"end": "success", "question": "interrupted"}.get(what, "running"))
-            searches = (
-                runs.list(RunQuery(thread="t")),
-                runs.count(RunQuery(thread="t")),
-                threads.list(ThreadQuery()),
-                threads.count(ThreadQuery()),
-                threads.state("t"),
-                threads.states("t"),
-                threads.history("t"),
-            )
-            asked = [asyncio.ensure_future(search) for search in searches]
-            done, _ = await asyncio.wait(asked, timeout=0.1)
-            disk.go.set()
-            assert not done
-            await asyncio.wait_for(asyncio.gather(starting, *asked), LONG)
-
-    aio.run(story())
+    file = tmp_path / "store.db"
+    agent = Agent(file, asks=what == "question")
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        runs, threads = engine.runs, engine.threads
+        await threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        starting = asyncio.ensure_future(runs.start(request(thread="t")))
+        if what == "end":
+            await starting
+        disk.go.clear()
+        agent.go.set()
+        await until(lambda: written(file) == {"end": "success", "question": "interrupted"}.get(what, "running"))
+        searches = (
+            runs.list(RunQuery(thread="t")),
+            runs.count(RunQuery(thread="t")),
+            threads.list(ThreadQuery()),
+            threads.count(ThreadQuery()),
+            threads.state("t"),
+            threads.states("t"),
+            threads.history("t"),
+        )
+        asked = [asyncio.ensure_future(search) for search in searches]
+        done, _ = await asyncio.wait(asked, timeout=0.1)
+        disk.go.set()
+        assert not done
+        await asyncio.wait_for(asyncio.gather(starting, *asked), LONG)
 
 
 class Client:
@@ -338,7 +317,7 @@ class Client:
 
 
 @pytest.mark.parametrize(("told", "thread"), [(True, None), (False, None), (True, "t")])
-def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_is_on_the_disk(
+async def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_is_on_the_disk(
     tmp_path: Path, disk: Stuck, told: bool, thread: str | None
 ) -> None:
     async def works(context: RunContext) -> None:
@@ -349,40 +328,34 @@ def test_the_client_of_a_run_that_nobody_was_told_of_is_asked_and_told_when_it_i
         await caller.ask("three", msgspec.Raw(b"{}"))
         context.emit(e.RunFinished())
 
-    async def story() -> None:
-        agent, client = Scripted(works), Client()
-        async with scripted.engine((scripted.route(), agent), file=tmp_path / "store.db") as engine:
-            if thread is not None:
-                await engine.threads.create(Thread(id=thread, created_at=1.0, updated_at=1.0))
-            disk.go.clear()
-            starting = asyncio.ensure_future(engine.runs.start(request(thread=thread), caller=client, told=told))
-            await until(lambda: bool(agent.contexts))
-            run = agent.contexts[0].run
-            await asyncio.wait([waiting := asyncio.ensure_future(engine.runs.wait(run.id))], timeout=0.05)
-            assert not waiting.done() and client.heard == []
-            disk.go.set()
-            done = await asyncio.wait_for(waiting, LONG)
-            assert done is not None and done.status is RunStatus.SUCCESS
-            assert client.heard == ["one", "two", "three"]
-            await starting
-
-    aio.run(story())
+    agent, client = Scripted(works), Client()
+    async with scripted.engine((scripted.route(), agent), file=tmp_path / "store.db") as engine:
+        if thread is not None:
+            await engine.threads.create(Thread(id=thread, created_at=1.0, updated_at=1.0))
+        disk.go.clear()
+        starting = asyncio.ensure_future(engine.runs.start(request(thread=thread), caller=client, told=told))
+        await until(lambda: bool(agent.contexts))
+        run = agent.contexts[0].run
+        await asyncio.wait([waiting := asyncio.ensure_future(engine.runs.wait(run.id))], timeout=0.05)
+        assert not waiting.done() and client.heard == []
+        disk.go.set()
+        done = await asyncio.wait_for(waiting, LONG)
+        assert done is not None and done.status is RunStatus.SUCCESS
+        assert client.heard == ["one", "two", "three"]
+        await starting
 
 
-def test_the_client_is_told_what_its_agent_says_last_before_the_end(tmp_path: Path) -> None:
+async def test_the_client_is_told_what_its_agent_says_last_before_the_end(tmp_path: Path) -> None:
     async def works(context: RunContext) -> None:
         assert context.caller is not None
         context.caller.tell("last", msgspec.Raw(b"{}"))
         context.emit(e.RunFinished())
 
-    async def story() -> None:
-        client = Client()
-        async with scripted.engine((scripted.route(), Scripted(works)), file=tmp_path / "store.db") as engine:
-            run = await engine.runs.start(request(), caller=client, told=False)
-            await engine.runs.wait(run.id, LONG)
-            assert client.heard == ["last"]
-
-    aio.run(story())
+    client = Client()
+    async with scripted.engine((scripted.route(), Scripted(works)), file=tmp_path / "store.db") as engine:
+        run = await engine.runs.start(request(), caller=client, told=False)
+        await engine.runs.wait(run.id, LONG)
+        assert client.heard == ["last"]
 
 
 FILE, OWN = e.ArtifactAdded, e.Custom
@@ -398,7 +371,9 @@ FILE, OWN = e.ArtifactAdded, e.Custom
         ("question", {FILE, OWN}, False),
     ],
 )
-def test_who_only_tells_of_the_end_hears_at_once_of_more(said: str, beside: set[type[e.Event]], told: bool) -> None:
+async def test_who_only_tells_of_the_end_hears_at_once_of_more(
+    said: str, beside: set[type[e.Event]], told: bool
+) -> None:
     go = asyncio.Event()
 
     async def works(context: RunContext) -> None:
@@ -412,88 +387,79 @@ def test_who_only_tells_of_the_end_hears_at_once_of_more(said: str, beside: set[
         await go.wait()
         context.emit(e.RunFinished())
 
-    async def story() -> None:
-        agent = Scripted(works)
-        async with scripted.engine((scripted.route(), agent)) as engine:
-            run = await engine.runs.start(request(), told=False)
-            ending = asyncio.ensure_future(engine.runs.ended(run.id, beside))
-            if told:
-                await until(lambda: bool(agent.contexts))
-                go.set()
-                ended = await asyncio.wait_for(ending, LONG)
-                assert ended is not None and ended.status is RunStatus.SUCCESS
-                assert await engine.runs.ended(run.id, beside) is None, "it is not in memory any more"
-            else:
-                assert await asyncio.wait_for(ending, LONG) is None
-                assert await engine.runs.ended(run.id, beside) is None
-                assert not (await engine.runs.get(run.id)).status.ended
-                await engine.runs.cancel(run.id)
+    agent = Scripted(works)
+    async with scripted.engine((scripted.route(), agent)) as engine:
+        run = await engine.runs.start(request(), told=False)
+        ending = asyncio.ensure_future(engine.runs.ended(run.id, beside))
+        if told:
+            await until(lambda: bool(agent.contexts))
             go.set()
-
-    aio.run(story())
+            ended = await asyncio.wait_for(ending, LONG)
+            assert ended is not None and ended.status is RunStatus.SUCCESS
+            assert await engine.runs.ended(run.id, beside) is None, "it is not in memory any more"
+        else:
+            assert await asyncio.wait_for(ending, LONG) is None
+            assert await engine.runs.ended(run.id, beside) is None
+            assert not (await engine.runs.get(run.id)).status.ended
+            await engine.runs.cancel(run.id)
+        go.set()
 
 
 @pytest.mark.parametrize("on_a_thread", [True, False])
-def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_written_and_is_told_of_when_it_is_on_the_disk(
+async def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_written_and_is_told_of_when_it_is_on_the_disk(
     tmp_path: Path, disk: Stuck, on_a_thread: bool
 ) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Agent(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            async with engine.backchannel.join("t", None) as news:
-                agent.go.set()
-                disk.go.clear()
-                asked = request(thread=thread.id) if on_a_thread else request()
-                starting = asyncio.ensure_future(engine.runs.start(asked))
-                await until(lambda: bool(agent.found) and agent.look(agent.contexts[0].run) == "success")
-                assert agent.found == ["running"]
-                found = agent.contexts[0].run.id
-                numbers: list[int] = []
+    file = tmp_path / "store.db"
+    agent = Agent(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        async with engine.backchannel.join("t", None) as news:
+            agent.go.set()
+            disk.go.clear()
+            asked = request(thread=thread.id) if on_a_thread else request()
+            starting = asyncio.ensure_future(engine.runs.start(asked))
+            await until(lambda: bool(agent.found) and agent.look(agent.contexts[0].run) == "success")
+            assert agent.found == ["running"]
+            found = agent.contexts[0].run.id
+            numbers: list[int] = []
 
-                async def watching() -> None:
-                    async with engine.runs.watch(found) as watch:
-                        await watch.follow(lambda batch: numbers.append(batch.last))
+            async def watching() -> None:
+                async with engine.runs.watch(found) as watch:
+                    await watch.follow(lambda batch: numbers.append(batch.last))
 
-                async def searching() -> None:
-                    assert [run.id for run in await engine.runs.list(RunQuery())] == [found]
+            async def searching() -> None:
+                assert [run.id for run in await engine.runs.list(RunQuery())] == [found]
 
-                asking = [engine.runs.wait(found), engine.runs.get(found), searching(), watching()]
-                waiting = [starting, *map(asyncio.ensure_future, asking)]
-                done, _ = await asyncio.wait(waiting, timeout=0.05)
-                assert not done and not numbers and not news.behind
-                disk.go.set()
-                await asyncio.wait_for(asyncio.gather(*waiting), LONG)
-                assert starting.result().id == found and numbers[-1] == 2
-                ended = await engine.runs.get(found)
-                assert ended.status is RunStatus.SUCCESS and news.behind == on_a_thread
-
-    aio.run(story())
+            asking = [engine.runs.wait(found), engine.runs.get(found), searching(), watching()]
+            waiting = [starting, *map(asyncio.ensure_future, asking)]
+            done, _ = await asyncio.wait(waiting, timeout=0.05)
+            assert not done and not numbers and not news.behind
+            disk.go.set()
+            await asyncio.wait_for(asyncio.gather(*waiting), LONG)
+            assert starting.result().id == found and numbers[-1] == 2
+            ended = await engine.runs.get(found)
+            assert ended.status is RunStatus.SUCCESS and news.behind == on_a_thread
 
 
-def test_a_run_whose_client_goes_before_it_is_on_the_disk_is_cancelled_and_its_agent_is_told(
+async def test_a_run_whose_client_goes_before_it_is_on_the_disk_is_cancelled_and_its_agent_is_told(
     tmp_path: Path, disk: Stuck
 ) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Agent(file)
-        agent.on_cancel = agent.go.set
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            async with engine.backchannel.join("t", None) as news:
-                disk.go.clear()
-                starting = asyncio.ensure_future(engine.runs.start(request(thread="t")))
-                await until(lambda: bool(agent.found))
-                starting.cancel()
-                await asyncio.wait([starting])
-                early = news.behind
-                disk.go.set()
-                await until(lambda: not engine.live)
-                assert agent.cancels == 1 and agent.look(agent.contexts[0].run) == "cancelled"
-                assert (early, news.behind) == (0, 1), "who is there besides hears of what the agent was sent"
-
-    aio.run(story())
+    file = tmp_path / "store.db"
+    agent = Agent(file)
+    agent.on_cancel = agent.go.set
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        async with engine.backchannel.join("t", None) as news:
+            disk.go.clear()
+            starting = asyncio.ensure_future(engine.runs.start(request(thread="t")))
+            await until(lambda: bool(agent.found))
+            starting.cancel()
+            await asyncio.wait([starting])
+            early = news.behind
+            disk.go.set()
+            await until(lambda: not engine.live)
+            assert agent.cancels == 1 and agent.look(agent.contexts[0].run) == "cancelled"
+            assert (early, news.behind) == (0, 1), "who is there besides hears of what the agent was sent"
 
 
 class Intercepted(Agent):
@@ -520,22 +486,19 @@ class Intercepted(Agent):
         """Nothing is open."""
 
 
-def test_a_run_with_an_interceptor_goes_out_when_it_is_on_the_disk(tmp_path: Path, disk: Stuck) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Intercepted(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            agent.go.set()
-            disk.go.clear()
-            starting = asyncio.ensure_future(engine.runs.start(request()))
-            await asyncio.wait([starting], timeout=0.05)
-            assert not starting.done() and not agent.found
-            disk.go.set()
-            run = await asyncio.wait_for(starting, LONG)
-            done = await engine.runs.wait(run.id, LONG)
-            assert done is not None and done.status is RunStatus.SUCCESS
-
-    aio.run(story())
+async def test_a_run_with_an_interceptor_goes_out_when_it_is_on_the_disk(tmp_path: Path, disk: Stuck) -> None:
+    file = tmp_path / "store.db"
+    agent = Intercepted(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        agent.go.set()
+        disk.go.clear()
+        starting = asyncio.ensure_future(engine.runs.start(request()))
+        await asyncio.wait([starting], timeout=0.05)
+        assert not starting.done() and not agent.found
+        disk.go.set()
+        run = await asyncio.wait_for(starting, LONG)
+        done = await engine.runs.wait(run.id, LONG)
+        assert done is not None and done.status is RunStatus.SUCCESS
 
 
 class Preparing(Agent):
@@ -555,49 +518,40 @@ class Preparing(Agent):
         self.noted.append(f"over, {len(self.found)} sent")
 
 
-def test_what_needs_nothing_of_a_run_is_done_before_it_is_stored(tmp_path: Path) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Preparing(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            for told in (True, False):
-                agent.noted.clear()
-                agent.found.clear()
-                run = await engine.runs.start(request(), told=told)
-                await engine.runs.wait(run.id, LONG)
-                await until(lambda: len(agent.noted) == 2)
-                assert agent.noted == ["prepared, 0 stored", "over, 1 sent"]
-
-    aio.run(story())
+async def test_what_needs_nothing_of_a_run_is_done_before_it_is_stored(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    agent = Preparing(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        for told in (True, False):
+            agent.noted.clear()
+            agent.found.clear()
+            run = await engine.runs.start(request(), told=told)
+            await engine.runs.wait(run.id, LONG)
+            await until(lambda: len(agent.noted) == 2)
+            assert agent.noted == ["prepared, 0 stored", "over, 1 sent"]
 
 
-def test_what_was_prepared_for_a_run_that_is_not_stored_is_let_go(
+async def test_what_was_prepared_for_a_run_that_is_not_stored_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object, **__: object) -> None:
         raise Unavailable("the store failed")
 
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Preparing(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            monkeypatch.setattr(engine.store, "create_run", full)
-            with pytest.raises(Unavailable):
-                await engine.runs.start(request())
-            assert agent.noted == ["prepared, 0 stored", "over, 0 sent"]
-
-    aio.run(story())
+    file = tmp_path / "store.db"
+    agent = Preparing(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        monkeypatch.setattr(engine.store, "create_run", full)
+        with pytest.raises(Unavailable):
+            await engine.runs.start(request())
+        assert agent.noted == ["prepared, 0 stored", "over, 0 sent"]
 
 
-def test_nothing_is_prepared_for_a_run_on_a_thread_or_for_later(tmp_path: Path) -> None:
-    async def story() -> None:
-        file = tmp_path / "store.db"
-        agent = Preparing(file)
-        async with scripted.engine((scripted.route(), agent), file=file) as engine:
-            thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
-            await engine.runs.start(request(start_at=time.time() + 3600.0))
-            run = await engine.runs.start(request(thread=thread.id))
-            await until(lambda: bool(agent.noted))
-            assert agent.noted == ["over, 1 sent"] and agent.look(run) == "success"
-
-    aio.run(story())
+async def test_nothing_is_prepared_for_a_run_on_a_thread_or_for_later(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    agent = Preparing(file)
+    async with scripted.engine((scripted.route(), agent), file=file) as engine:
+        thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        await engine.runs.start(request(start_at=time.time() + 3600.0))
+        run = await engine.runs.start(request(thread=thread.id))
+        await until(lambda: bool(agent.noted))
+        assert agent.noted == ["over, 1 sent"] and agent.look(run) == "success"

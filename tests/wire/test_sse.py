@@ -42,10 +42,7 @@ CASES: dict[str, tuple[bytes, list[Frame]]] = {
         b"data:test\n\ndata: test\n\n",
         [Frame("message", b"test"), Frame("message", b"test")],
     ),
-    "all fields": (
-        b"id: 7.2\nevent: agent_event\nretry: 3000\ndata: {}\n\n",
-        [Frame("agent_event", b"{}", "7.2")],
-    ),
+    "all fields": (b"id: 7.2\nevent: agent_event\nretry: 3000\ndata: {}\n\n", [Frame("agent_event", b"{}", "7.2")]),
     "the last of each field counts": (b"id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n", [Frame("b", b"x", "2")]),
     "an id with NUL is ignored": (b"id: 1\nid: 2\0\ndata: x\n\n", [Frame("message", b"x", "1")]),
     "an empty event name is message": (b"event: a\nevent\ndata: x\n\n", [Frame("message", b"x")]),
@@ -190,11 +187,7 @@ def literally(stream: bytes) -> list[Frame]:
 NAMES = st.text(max_size=8).filter(lambda s: not set(s) & set("\r\n\0"))
 
 
-@given(
-    st.binary(max_size=80).filter(lambda data: b"\r" not in data),
-    st.none() | NAMES.filter(bool),
-    st.none() | NAMES,
-)
+@given(st.binary(max_size=80).filter(lambda data: b"\r" not in data), st.none() | NAMES.filter(bool), st.none() | NAMES)
 def test_what_is_encoded_is_decoded(data: bytes, event: str | None, ident: str | None) -> None:
     frames, _ = read([encode(data, event=event, id=ident)])
     assert frames == [Frame(event or "message", data, ident)]
@@ -239,10 +232,7 @@ def test_the_first_line_of_an_event_may_have_come_alone() -> None:
     event = b'id: 3\nevent: agent_event\ndata: {"a":1}\n\n'
     decoder = SseDecoder()
     assert decoder.feed(b"retry: 10\n") == []
-    assert decoder.feed(event + event) == [
-        Frame("agent_event", b'{"a":1}', "3"),
-        Frame("agent_event", b'{"a":1}', "3"),
-    ]
+    assert decoder.feed(event + event) == [Frame("agent_event", b'{"a":1}', "3"), Frame("agent_event", b'{"a":1}', "3")]
 
 
 def test_the_id_of_an_event_counts_once_the_event_is_complete() -> None:
