@@ -190,11 +190,6 @@ def is_approved(answer: Answer) -> bool:
     return answer.outcome is Outcome.ANSWERED and chosen == APPROVE
 
 
-def is_approval(interrupt: Interrupt) -> bool:
-    """Whether a question of a task's run is about its agent, and not its agent's own."""
-    return interrupt.kind == APPROVAL_KIND and interrupt.id.startswith(APPROVAL)
-
-
 TASK: Final = "task"
 """Key of a task's run's metadata: the task's id; and of its input: the task."""
 NAMESPACE: Final = uuid.UUID("6b7a0a5c-4d1f-4c63-9b0e-2f4e6f0d8a51")
@@ -253,7 +248,7 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
 
 def status_of(run: Run) -> str:
     """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
-    if any(is_approval(interrupt) for interrupt in run.interrupts):
+    if any(each.kind == APPROVAL_KIND and each.id.startswith(APPROVAL) for each in run.interrupts):
         return AWAITING
     kept = KeptTask.of(run)
     waits = run.status is RunStatus.RUNNING and kept.attempt is None and kept.failure is None
@@ -350,7 +345,8 @@ class Tasks:
                 run = await self.find(task_id, request.principal)
                 if run is None:
                     raise
-        if not _same(run.request, request):
+        before, now = ([one.input, one.attributes.get(TARGET)] for one in (run.request, request))
+        if not delta.same(before, now):
             raise Conflict(f"task {task_id} was delegated before, and is another")
         return run
 
@@ -367,8 +363,3 @@ class Tasks:
         """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""
         runs = await self._gateway.runs.list(RunQuery(agent=self._agent, limit=MOST_LISTED))
         return [task_of(run, mine=reader is None or reader.name == run.request.principal) for run in runs]
-
-
-def _same(before: RunRequest, now: RunRequest) -> bool:
-    asked_before, asked = ((one.input, one.attributes.get(TARGET)) for one in (before, now))
-    return bool(delta.same(list(asked_before), list(asked)))

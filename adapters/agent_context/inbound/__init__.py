@@ -12,6 +12,7 @@ environment.py  what all requests share: who a client is, and what was a notific
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -312,11 +313,17 @@ class AgentContextService:
         return env.pending.answered(session, params, by_handle=False)
 
     async def _aside(self, aside: Aside) -> None:
-        """Serve a notification: what goes wrong is told by `agent/error`."""
+        """Serve a notification: what goes wrong is told by `agent/error`, of a message in the name of its target."""
         try:
             await self._asides[aside.method](aside)
         except InterlinguaError as error:
-            self._env.tell(aside, error)
+            told = to_rpc(error, correlation_of(aside.meta), aside.params)
+            self._env.refused(aside.session, told)
+            source = wire.SELF if aside.method in (wire.MESSAGE, wire.DELEGATE) else None
+            if aside.method == wire.MESSAGE:
+                with contextlib.suppress(RpcError):
+                    source = read(aside.params, "Message")["target"]
+            aside.notify(wire.ERROR, note(told, source=source))
         except Exception:
             aside.notify(wire.ERROR, note(jsonrpc.internal(), correlation_of(aside.meta)))
             raise

@@ -18,17 +18,17 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_context import wire
-from adapters.agent_context.codec.errors import Expired, note, refusal, to_rpc
+from adapters.agent_context.codec.errors import Expired, refusal
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.evaluation import REFUSALS
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions, AgentAsker
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.security import Access, ClientPrincipal
-from adapters.agent_context.wire.messages import Constraints, MessageNeeds, read, told_in
+from adapters.agent_context.wire.messages import Constraints, MessageNeeds, told_in
 from gateway.access import ANONYMOUS
 from gateway.contract import Batch, Gateway
 from gateway.core import events as e
-from gateway.core.errors import Denied, InterlinguaError, NotFound, Unavailable
+from gateway.core.errors import Denied, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp import wire as mcp
@@ -262,16 +262,6 @@ class Environment:
         """Count a request of theirs that was answered by an error, if that was their fault."""
         if error.error.code in REFUSED:
             self.did(session, REFUSALS)
-
-    def tell(self, aside: Aside, error: InterlinguaError) -> None:
-        """Tell by `agent/error` what became of a notification: of a message in the name of its target."""
-        told = to_rpc(error, correlation_of(aside.meta), aside.params)
-        self.refused(aside.session, told)
-        source = None if aside.method not in (wire.MESSAGE, wire.DELEGATE) else wire.SELF
-        if aside.method == wire.MESSAGE:
-            with contextlib.suppress(RpcError):
-                source = read(aside.params, "Message")["target"]
-        aside.notify(wire.ERROR, note(told, source=source))
 
     async def revoke(self, call: McpCall, agent_id: str, reason: str | None) -> bool:
         """Take an agent's access away, by a client that may. Whether there is such an agent. Raises Denied."""

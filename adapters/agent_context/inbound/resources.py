@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 THEIRS: Final = "agent:"
 """Prefix of the cursors that are the server's own."""
 OURS: Final = "agent://"
-
-
 CALM_SECONDS: Final = 0.25
 """Between two tellings."""
 LAST_ACTIVE: Final = "lastActive"

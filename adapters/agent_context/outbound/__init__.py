@@ -25,7 +25,6 @@ from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers, tools
 from adapters.agent_context.outbound.links import (
     QUESTIONS,
-    AgentLine,
     ContextLink,
     PoolLink,
     Pools,
@@ -67,17 +66,15 @@ class AgentContextTurn(calls.CalledRun):
         if self._as_tool(native=not is_tool(self.context.agent)):
             check(self.context)
         async with self._link.open(correlation(self.context), self, self._declared) as line:
-            self._run = self._run_on(line)
+            if self._as_tool(native=line.native):
+                self._run = ToolRun(self.context, line, self.say, self._name)
+            else:
+                target = self._name or (native(self.context.agent) or {}).get("id")
+                self._run = NativeRun(self.context, line, self.say, self._asks, target=target, how=self._how)
             try:
                 return await self._run.go()
             finally:
                 self.over = True
-
-    def _run_on(self, line: AgentLine) -> NativeRun | ToolRun:
-        if self._as_tool(native=line.native):
-            return ToolRun(self.context, line, self.say, self._name)
-        target = self._name or (native(self.context.agent) or {}).get("id")
-        return NativeRun(self.context, line, self.say, self._asks, target=target, how=self._how)
 
     def _as_tool(self, *, native: bool) -> bool:
         return self._how == "tool" or (self._how == "auto" and not native)

@@ -65,7 +65,7 @@ def checked(value: Json, name: str, at: str = "") -> Any:
     if error.validator == "required":
         missing = next(each for each in error.validator_value if each not in error.instance)
     path = delta.join([str(step) for step in (*error.absolute_path, *([] if missing is None else [missing]))])
-    expected = _expected(error.schema if missing is None else error.schema["properties"].get(missing, {}))
+    expected = _expected(error.schema if missing is None else error.schema.get("properties", {}).get(missing, {}))
     complaint = f"must be {expected.rpartition('; ')[2]}" if missing is None else "is missing"
     raise refused(at + path, complaint, expected, received_in(value, path))
 
