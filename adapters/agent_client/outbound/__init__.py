@@ -30,7 +30,8 @@ from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, FORK, INITIALIZE, TAKING_UP
 from gateway.contract import RunContext, ThreadContext
-from gateway.core.errors import AgentGone, InterlinguaError, Unsupported
+from gateway.core import errors
+from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Agent
 from gateway.wire import jsonrpc
 
@@ -84,9 +85,9 @@ class AgentClientOutbound:
 
     async def attach(self, context: RunContext) -> None:
         """The protocol has no way back to a prompt under way, in either version, and it is never sent twice (README,
-        re-attach). Raises AgentGone.
+        re-attach). Raises OutcomeUnknown.
         """
-        raise AgentGone("the gateway was stopped while the agent worked on this prompt; what came of it is not known")
+        raise errors.OutcomeUnknown("the gateway was stopped while the agent worked; what came of it is not known")
 
     async def cancel(self, context: RunContext) -> None:
         """`session/cancel`; the run goes on until the agent has answered the prompt."""

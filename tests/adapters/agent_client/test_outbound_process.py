@@ -180,6 +180,7 @@ async def test_a_run_that_was_in_flight_when_the_gateway_stopped_ends_with_a_rea
         ended = await it.engine.runs.wait(started.id, timeout=30)
         assert ended is not None and ended.failure is not None
         assert ended.status is RunStatus.ERROR
+        assert ended.failure.code == "outcome_unknown" and not ended.failure.retryable
         assert "stopped while the agent worked" in ended.failure.message
 
 
