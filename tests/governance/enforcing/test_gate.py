@@ -20,7 +20,7 @@ from tests.support.scripted import Scripted, until
 
 def logged(context: RunContext) -> int:
     """How many events of the run's there are by now."""
-    return context._context.log.last
+    return context.log.last
 
 
 def texts(events: list[e.Event]) -> list[Any]:
