@@ -81,7 +81,7 @@ class Hosts:
         for entry in [entry for half in entries.values() for entry in half.values()]:
             self.retire(entry)
         for gone in self._retired:  # their runs were let go of
-            self._close(gone.taken_away())
+            self.close_target(gone.taken_away())
         await self._closing.settled()
 
     def ask(self, protocol: str, described: Collection[str] | None = None) -> None:
@@ -158,14 +158,11 @@ class Hosts:
         """Close what is hosted, or routed, no longer: now, or when its last run has ended. Nobody waits for it before
         the end: a program has its `stop_timeout`.
         """
-        self._close(entry.retire())
+        self.close_target(entry.retire())
         self._retired = [one for one in (*self._retired, entry) if one.users]
 
-    def let_go(self, entry: Entry) -> None:
-        """A run, or a request beside runs, that has called `entry.begin` does not use its target any more."""
-        self._close(entry.end())
-
-    def _close(self, outbound: Outbound | None) -> None:
+    def close_target(self, outbound: Outbound | None) -> None:
+        """Close what an entry has given back, if it has."""
         if outbound is not None:
             self._closing.start(outbound.aclose())
 

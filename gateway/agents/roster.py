@@ -56,7 +56,7 @@ class Roster:
         self._registered: dict[str, Registration] = {}
         self._created: dict[str, Created] = {}
         self._hosted = Hosts()
-        self.retire, self.let_go = self._hosted.retire, self._hosted.let_go
+        self.retire = self._hosted.retire
         self._routed: set[str] = set()
         self._following: dict[int, asyncio.Task[None]] = {}
         self._open = False
@@ -184,6 +184,11 @@ class Roster:
             finally:
                 self.let_go(entry)
         return known
+
+    def let_go(self, entry: Entry) -> None:
+        """A run, or a request beside runs, that has called `entry.begin` does not use its target any more."""
+        if (outbound := entry.end()) is not None:
+            self._hosted.close_target(outbound)
 
     def extension(self, name: str, protocol: str, key: str) -> Any:
         extended = self.entry(name, protocol).extended

@@ -68,16 +68,16 @@ class Timer:
     the loop is asked for one of its own a moment before.
     """
 
-    __slots__ = ("_handle", "_slot", "_work", "due")
+    __slots__ = ("_handle", "_wheel", "_work", "due")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], object]) -> None:
         now = loop.time()
         self.due = now + seconds
         self._work: Callable[[], object] | None = work
         self._handle: asyncio.TimerHandle | None = None
-        self._slot: dict[Timer, None] | None = None
+        self._wheel: _Wheel | None = None
         if seconds < TICK:
-            self.ask(loop)
+            self._handle = loop.call_at(self.due, self._fire)
             return
         wheel = _wheels.get(loop)
         if wheel is None:
@@ -86,16 +86,16 @@ class Timer:
             wheel = _wheels[loop] = _Wheel(loop)
         wheel.note(self, now)
 
-    def ask(self, loop: asyncio.AbstractEventLoop) -> None:
+    def ask(self, loop: asyncio.AbstractEventLoop, wheel: _Wheel) -> None:
         """Have `work` called if it still has to be."""
-        self._slot = None
+        self._wheel = None
         if self._work is None:
             return
         if self.due - loop.time() < 2 * SLOT:
             self._handle = loop.call_at(self.due, self._fire)
         else:
-            self._slot = _wheels[loop].slot(int(self.due / SLOT))
-            self._slot[self] = None
+            self._wheel = wheel
+            wheel.keep(self)
 
     def cancel(self) -> None:
         """Do not call it. May be called at any time."""
@@ -103,9 +103,9 @@ class Timer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        elif self._slot is not None:
-            self._slot.pop(self, None)
-            self._slot = None
+        elif self._wheel is not None:
+            self._wheel.drop(self)
+            self._wheel = None
 
     def _fire(self) -> None:
         work, self._work, self._handle = self._work, None, None
@@ -119,7 +119,7 @@ class _Wheel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._noted: list[Timer] = []
-        self._slots: dict[int, dict[Timer, None]] = {}
+        self._slots: dict[int, tuple[asyncio.TimerHandle, dict[Timer, None]]] = {}
 
     def note(self, timer: Timer, now: float) -> None:
         """Look at a timer at the end of this tick."""
@@ -127,22 +127,31 @@ class _Wheel:
             self._loop.call_at(now + TICK, self._look)
         self._noted.append(timer)
 
-    def slot(self, number: int) -> dict[Timer, None]:
-        """The timers to look at when slot `number` begins."""
+    def keep(self, timer: Timer) -> None:
+        """Look at a timer when the slot begins in which it is due."""
+        number = int(timer.due / SLOT)
         slot = self._slots.get(number)
         if slot is None:
-            slot = self._slots[number] = {}
-            self._loop.call_at(number * SLOT, self._open, number)
-        return slot
+            slot = self._slots[number] = (self._loop.call_at(number * SLOT, self._open, number), {})
+        slot[1][timer] = None
+
+    def drop(self, timer: Timer) -> None:
+        """Do not look at a timer that is kept. The last one takes the slot with it, which may be days ahead."""
+        number = int(timer.due / SLOT)
+        handle, timers = self._slots[number]
+        del timers[timer]
+        if not timers:
+            handle.cancel()
+            del self._slots[number]
 
     def _look(self) -> None:
         noted, self._noted = self._noted, []
         for timer in noted:
-            timer.ask(self._loop)
+            timer.ask(self._loop, self)
 
     def _open(self, number: int) -> None:
-        for timer in self._slots.pop(number):
-            timer.ask(self._loop)
+        for timer in self._slots.pop(number)[1]:
+            timer.ask(self._loop, self)
 
 
 _wheels: dict[asyncio.AbstractEventLoop, _Wheel] = {}

@@ -132,12 +132,12 @@ def test_a_timer_calls_when_it_is_due_and_not_before_and_not_when_it_is_cancelle
 def test_the_loop_is_asked_for_one_timer_a_tick_however_many_end_in_it() -> None:
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        asked: list[float] = []
+        asked: list[asyncio.TimerHandle] = []
         real = loop.call_at
 
         def call_at(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
-            asked.append(when)
-            return real(when, *args, **options)
+            asked.append(handle := real(when, *args, **options))
+            return handle
 
         loop.call_at = call_at  # type: ignore[method-assign]
         for _ in range(100):
@@ -157,5 +157,10 @@ def test_the_loop_is_asked_for_one_timer_a_tick_however_many_end_in_it() -> None
             timer.cancel()
         await later(9)
         assert (called, len(asked)) == ([0, 1, 2], 7), "a timer of the loop's for each that was not cancelled"
+        days = Timer(loop, 200_000, partial(called.append, -1))
+        await later(1)
+        days.cancel()
+        left = [handle for handle in asked if handle.when() > loop.time() and not handle.cancelled()]
+        assert not left, "what is not waited for any more leaves nothing until it would have been due"
 
     run(work())
