@@ -22,7 +22,7 @@ from gateway.store import Recovered, Store, TakenOver
 
 log = logging.getLogger(__name__)
 
-UNKNOWN = "the gateway was stopped while the agent worked; what came of it is not known"
+UNKNOWN = "the gateway was stopped while the agent worked: outcome unknown"
 DESCRIBED_SECONDS = 10.0
 """How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
 Claimed = Callable[[Sequence[Run]], Awaitable[None]]

@@ -87,7 +87,7 @@ class AgentClientOutbound:
         """The protocol has no way back to a prompt under way, in either version, and it is never sent twice (README,
         re-attach). Raises OutcomeUnknown.
         """
-        raise errors.OutcomeUnknown("the gateway was stopped while the agent worked; what came of it is not known")
+        raise errors.OutcomeUnknown("the gateway was stopped while the agent worked: outcome unknown")
 
     async def cancel(self, context: RunContext) -> None:
         """`session/cancel`; the run goes on until the agent has answered the prompt."""

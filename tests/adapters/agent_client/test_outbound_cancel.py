@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, AgentTimeout
+from gateway.core.errors import AgentGone, AgentTimeout, OutcomeUnknown
 from tests.adapters.agent_client.outbound_agent import MANUAL, rig, settled
 from tests.support.scripted import until
 
@@ -195,6 +195,6 @@ async def test_an_agent_that_is_still_being_ended_is_not_used_again() -> None:
 
 async def test_a_prompt_in_flight_at_a_restart_is_ended_and_never_sent_again() -> None:
     async with rig() as it:
-        with pytest.raises(AgentGone, match="stopped while the agent worked"):
+        with pytest.raises(OutcomeUnknown, match="stopped while the agent worked"):
             await it.outbound.attach(it.context(upstream={"session": "s1"}))
         assert not it.wires
