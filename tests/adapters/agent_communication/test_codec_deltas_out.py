@@ -222,12 +222,13 @@ def test_items_are_reached_as_far_as_a_delta_reaches() -> None:
     assert encoder.losses == {"rewrite": 1}
 
 
-def test_an_output_that_is_nested_too_deep_is_in_the_result_only() -> None:
+def test_an_output_that_is_nested_deep_is_told_whole_or_in_the_result_only() -> None:
+    """How deep is too deep is the interpreter's to say: Python 3.13 goes further."""
     deep = b'{"a":' * 500 + b"1" + b"}" * 500
     for before in ([], [e.PartDelta(part="t", delta="x")]):
         encoder = DeltaEncoder(MESSAGE)
         told = [*encoder.feed(numbered(before)), *encoder.finish(run_of(MESSAGE, deep))]
-        assert not any(b'"a"' in each for each in told)
+        assert all(deep in each for each in told if b'"a"' in each)
 
 
 def test_who_joins_a_run_is_told_its_document_whatever_is_said_beside_it() -> None:
