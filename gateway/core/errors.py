@@ -18,7 +18,7 @@
     │   └── AgentTimeout   it did not answer in time
     └── GatewayError       our fault
         ├── IllegalEvent   an event that may not follow the one before (see stream.py)
-        ├── OutcomeUnknown the gateway died between sending a run and learning its id
+        ├── OutcomeUnknown the gateway died after sending a run and before learning what became of it
         └── Unavailable    shutting down, overloaded, or the store takes nothing; retryable after `retry_after` seconds
             └── Limited    not ours for once: the client is over a limit of its own
 
@@ -176,6 +176,9 @@ class OutcomeUnknown(GatewayError):
     """The run was sent, and the gateway died before it learned what became of it."""
 
     code = "outcome_unknown"
+
+    def __init__(self, message: str = "the gateway was stopped while the agent worked: outcome unknown") -> None:
+        super().__init__(message)
 
 
 class Unavailable(GatewayError):

@@ -279,14 +279,13 @@ class EngineBackchannel:
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
-        new = isinstance(thread, Thread)
         entry, found = await self._found(agent, protocol, thread)
         if (process := await self._lobby.place(entry, None if isinstance(thread, Thread) else thread)) is not None:
             if isinstance(thread, Thread):
                 if entry.route.target.protocol != protocol:  # the other process would say so, with the thread stored
                     raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
                 await self._store.create_thread(thread)
-                new, thread = False, thread.id
+                thread = thread.id
             with contextlib.ExitStack() as stack:
                 lent = stack.enter_context(self._lobby.lend(caller)) if caller is not None else None
                 call = RelayRequest(agent, protocol, method, params, thread, lent, told is not None)
@@ -301,6 +300,7 @@ class EngineBackchannel:
                         for update in answer.history:
                             told(update)
                     return answer.result
+        new = isinstance(thread, Thread)
         return await self._relay(entry, protocol, method, params, found, caller=caller, told=told, new=new)
 
     async def forward(

@@ -13,7 +13,7 @@ from gateway.agents.roster import Roster
 from gateway.config import Route
 from gateway.contract import RunContext, TargetOptions
 from gateway.core import events as e
-from gateway.core.errors import NotFound, Unavailable
+from gateway.core.errors import NotFound, OutcomeUnknown, Unavailable
 from gateway.core.types import Agent, Failure, Outcome, Run, RunStatus
 from gateway.runs.live import LiveRun
 from gateway.runs.run_record import of_error
@@ -22,7 +22,6 @@ from gateway.store import Recovered, Store, TakenOver
 
 log = logging.getLogger(__name__)
 
-UNKNOWN = "the gateway was stopped while the agent worked: outcome unknown"
 DESCRIBED_SECONDS = 10.0
 """How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
 Claimed = Callable[[Sequence[Run]], Awaitable[None]]
@@ -165,7 +164,7 @@ def goes_on(live: LiveRun) -> Coroutine[None, None, None]:
     if not live.run.dispatched:
         return live.finish(e.RunCancelled(reason=live.run.cancel_reason)) if live.run.cancel_reason else live.drive()
     if live.run.upstream is None:
-        return live.finish(e.RunFailed(failure=Failure(code="outcome_unknown", message=UNKNOWN)))
+        return live.finish(e.RunFailed(failure=Failure.of(OutcomeUnknown())))
     if live.run.cancel_reason is not None:
         return _cancelled(live)
     return live.drive(attach=True)

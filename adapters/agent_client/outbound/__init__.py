@@ -84,10 +84,8 @@ class AgentClientOutbound:
             del self._runs[context.run.id]
 
     async def attach(self, context: RunContext) -> None:
-        """The protocol has no way back to a prompt under way, in either version, and it is never sent twice (README,
-        re-attach). Raises OutcomeUnknown.
-        """
-        raise errors.OutcomeUnknown("the gateway was stopped while the agent worked: outcome unknown")
+        """No version has a way back to a prompt under way, and none is sent twice (README). Raises OutcomeUnknown."""
+        raise errors.OutcomeUnknown
 
     async def cancel(self, context: RunContext) -> None:
         """`session/cancel`; the run goes on until the agent has answered the prompt."""

@@ -235,7 +235,7 @@ class CalledRuns:
 
     async def attach(self, context: RunContext) -> None:
         """A call has no way back to it, and is never made twice. Raises OutcomeUnknown."""
-        raise OutcomeUnknown("the gateway was stopped while the agent worked: outcome unknown")
+        raise OutcomeUnknown
 
     async def cancel(self, context: RunContext) -> None:
         turn = self._turns.get(context.run.id)
