@@ -280,8 +280,8 @@ async def test_a_search_tells_what_is_on_the_disk(tmp_path: Path, disk: Stuck, w
         starting = asyncio.ensure_future(runs.start(request(thread="t")))
         if what == "end":
             await starting
+            agent.go.set()
         disk.go.clear()
-        agent.go.set()
         await until(lambda: written(file) == {"end": "success", "question": "interrupted"}.get(what, "running"))
         searches = (
             runs.list(RunQuery(thread="t")),
@@ -296,6 +296,7 @@ async def test_a_search_tells_what_is_on_the_disk(tmp_path: Path, disk: Stuck, w
         done, _ = await asyncio.wait(asked, timeout=0.1)
         disk.go.set()
         assert not done
+        agent.go.set()
         await asyncio.wait_for(asyncio.gather(starting, *asked), LONG)
 
 
