@@ -16,7 +16,7 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 94751
+LINES = 95300
 FILES = 435
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 2
