@@ -205,6 +205,7 @@ class HttpServer:
             settle = partial(connection.sessions.settle, session)
             await session.lane.write(exchange, self._options.keep_alive, attached=settle)
         finally:
+            connection.dropped(session)
             connection.sessions.settle(session)
 
     def _connection(self, exchange: HttpRequest, client: Principal | None) -> HttpConnection:

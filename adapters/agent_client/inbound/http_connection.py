@@ -24,9 +24,20 @@ log = logging.getLogger(__name__)
 INBOX_BYTES = 4 * 1024 * 1024
 BUFFER_BYTES = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
+RETURN_SECONDS = 2.0
+"""For a client to open the stream of a session again: the TypeScript SDK does, the Python SDK 0.12 never."""
+RECENT_SECONDS = 10.0
 
 
 # --- the sessions of one connection, as far as its streams go -------------------------------------------------------
+
+
+class StreamedAnswer(NamedTuple):
+    """An answer on a session's stream: its number there, and when it was put."""
+
+    number: int
+    data: bytes
+    at: float
 
 
 class StreamedSession:
@@ -37,16 +48,19 @@ class StreamedSession:
     the connection's, until the stream is open and no request for the session is under way: in the middle of an answer,
     messages on two streams could arrive in any order.
 
-    `closed`: an answer said that the session is not there any more.
+    `closed`: an answer said that the session is not there any more. `answer`: the last that its stream was given.
+    `timer`: until its messages go on the connection's stream.
     """
 
-    __slots__ = ("_busy", "_known", "closed", "lane", "name", "own")
+    __slots__ = ("_busy", "_known", "answer", "closed", "lane", "name", "own", "timer")
 
     def __init__(self, name: str, lane: server.MessageStream, own: bool) -> None:
         self.name = name
         self.lane = lane
         self.own = own
         self.closed = False
+        self.answer: StreamedAnswer | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._known = False
         self._busy = 0
 
@@ -57,6 +71,40 @@ class StreamedSession:
     @property
     def pointless(self) -> bool:
         return self.idle and not (self._known or self.lane.read) and self.lane.empty
+
+    @property
+    def openable(self) -> bool:
+        """Whether its client can have opened its stream."""
+        return self._known or self.lane.opened
+
+    def given(self, answer: bytes) -> None:
+        """Its stream was given an answer."""
+        self.answer = StreamedAnswer(self.lane.last, answer, asyncio.get_running_loop().time())
+
+    def dropped(self) -> None:
+        """Its stream was cut. An answer of long ago has arrived."""
+        if self.answer is not None and asyncio.get_running_loop().time() - self.answer.at > RECENT_SECONDS:
+            self.answer = None
+
+    def retold(self) -> bytes | None:
+        """The last answer, if it was written; once."""
+        given, self.answer = self.answer, None
+        return given.data if given is not None and not self.lane.unwritten(given.number) else None
+
+    def wait(self, seconds: float, then: Callable[[StreamedSession], None]) -> None:
+        """Call `then` unless its stream is open by then, once however often this is called."""
+        if self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(seconds, self._waited, then)
+
+    def _waited(self, then: Callable[[StreamedSession], None]) -> None:
+        self.timer = None
+        if not self.lane.read:
+            then(self)
+
+    def forsake(self, main: server.MessageStream) -> None:
+        """Its stream is not opened: what waits goes on the connection's, and what follows."""
+        self.own = False
+        self.lane.pour(main)
 
     def made(self) -> None:
         self._known = self.own = True
@@ -248,7 +296,7 @@ class HttpConnection:
             if isinstance(message, jsonrpc.Response):
                 await self._answer(message, data)
             else:
-                self._put(self._lane_of(message), data)
+                self._tell(message, data)
         await self._until(lambda: self._size <= BUFFER_BYTES)
 
     async def _answer(self, response: jsonrpc.Response, data: bytes) -> None:
@@ -262,7 +310,10 @@ class HttpConnection:
         if asked is None or session is None:
             self._put(self.main, data)
         else:
-            self._put(await self._lane_of_answer(asked, session), data)
+            lane = await self._lane_of_answer(asked, session)
+            self._put(lane, data, session)
+            if lane is session.lane:
+                session.given(data)
         if asked is not None:
             self.sessions.answered(asked.method, session, response)
 
@@ -280,7 +331,7 @@ class HttpConnection:
             return self.main
         return session.lane
 
-    def _lane_of(self, message: jsonrpc.Message) -> server.MessageStream:
+    def _tell(self, message: jsonrpc.Message, data: bytes) -> None:
         name: str | None = None
         if isinstance(message, jsonrpc.Request | jsonrpc.Notification):
             name = forwarded.session_of(message.params)
@@ -289,13 +340,38 @@ class HttpConnection:
             elif message.method == CANCEL_REQUEST:
                 name = self._ours.pop(forwarded.request_of(message.params), None)
         if name is None:
-            return self.main
+            self._put(self.main, data)
+            return
         session = self.sessions.told(name)
-        return session.lane if session.own else self.main
+        self._put(session.lane if session.own else self.main, data, session)
 
-    def _put(self, lane: server.MessageStream, data: bytes) -> None:
+    def _put(self, lane: server.MessageStream, data: bytes, session: StreamedSession | None = None) -> None:
         self._size += len(data)
+        if session is not None and lane is session.lane and not lane.read:
+            session.wait(RETURN_SECONDS, self._forsaken)
         lane.put(data)
+
+    def dropped(self, session: StreamedSession) -> None:
+        """The response that carried a session's stream has ended, by nobody's wish here."""
+        if self.over or session.lane.ending:
+            return
+        session.dropped()
+        session.wait(RETURN_SECONDS, self._forsaken)
+
+    def _forsaken(self, session: StreamedSession) -> None:
+        """Have the connection's stream say what a session's has to say, whose client does not open it.
+
+        What was written to it last may be lost, and no event has an id. The last answer is told again: clients take no
+        second answer to a request, and a request without any waits for ever.
+        """
+        if self.over:
+            return
+        if not session.openable:
+            session.wait(RETURN_SECONDS, self._forsaken)
+            return
+        if session.lane.opened and (answer := session.retold()) is not None:
+            self._put(self.main, answer)
+        session.forsake(self.main)
 
     async def _until(self, done: Callable[[], bool]) -> None:
         """Wait for the client to read. Raises AgentGone if it does not."""

@@ -236,6 +236,11 @@ class MessageStream:
         return self._unwritten + self._kept
 
     @property
+    def last(self) -> int:
+        """The number of the message put last."""
+        return self._last
+
+    @property
     def read(self) -> bool:
         """Whether a response carries it."""
         return self._writer is not None
@@ -320,6 +325,14 @@ class MessageStream:
         self._moved(size)
         if self._writer is not None:
             self._writer.cancel()
+
+    def pour(self, other: MessageStream) -> None:
+        """Have another stream send what waits here. Not while a response carries this one."""
+        for _, message in self._waiting:
+            other.put(message)
+        self._waiting.clear()
+        self._unwritten = 0
+        self._room.set()
 
     async def drain(self) -> None:
         """Wait while much is unwritten."""

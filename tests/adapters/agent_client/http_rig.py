@@ -178,6 +178,7 @@ async def rig(
     most: int = 1000,
     buffer: int = 1 << 24,
     stall: float = 60.0,
+    back: float = 60.0,
     **options: Any,
 ) -> AsyncIterator[Rig]:
     """A server with these `inbound:` options, while the block lasts."""
@@ -186,7 +187,7 @@ async def rig(
     gateway: Any = state
     state.server = HttpServer(AgentClientServe(**options), gateway, converse or state.converse, Authenticator(None))
     routes = [Route("/", state.server), Route("/{agent}", state.server)]
-    with patch.multiple(http_connection, BUFFER_BYTES=buffer, STALL_SECONDS=stall):
+    with patch.multiple(http_connection, BUFFER_BYTES=buffer, STALL_SECONDS=stall, RETURN_SECONDS=back):
         async with serving(Starlette(routes=[Mount(MOUNT, routes=routes)])) as url:
             state.url = f"{url}{MOUNT}/"
             try:

@@ -59,6 +59,44 @@ async def test_a_stream_that_drops_loses_nothing_that_was_not_written() -> None:
             assert (await stream.next())["id"] == asked
 
 
+async def test_what_a_dropped_stream_that_nobody_opens_again_has_to_say_comes_on_the_connections() -> None:
+    """The Python SDK 0.12 opens it again only when it sees the session's id on another stream."""
+    async with rig(back=0.01) as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with here.stream(session) as stream:
+            waiting = await here.prompt(session, "wait")
+            assert await stream.text() == "waiting"
+        await dropped(there.server, session)
+        await here.post({"method": "session/cancel", "params": {"sessionId": session}}, session)
+        assert (await main.next())["id"] == waiting
+        asked = await here.prompt(session, "say in between")
+        assert [await main.text(), await main.text()] == ["in", "between"]
+        assert (await main.next())["id"] == asked
+        async with here.stream(session) as stream:
+            await here.prompt(session, "back")
+            assert await stream.text() == "back"
+
+
+async def test_what_a_stream_has_to_say_whose_get_never_came_comes_on_the_connections() -> None:
+    async with rig(back=0.01) as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main, _meta={"early": "welcome"})
+        assert await main.text() == "welcome"
+        asked = await here.prompt(session, "hello")
+        assert await main.text() == "hello"
+        assert (await main.next())["id"] == asked
+
+
+async def test_an_answer_that_may_have_been_lost_with_its_stream_is_told_again() -> None:
+    async with rig(back=0.01) as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with here.stream(session) as stream:
+            asked = await here.prompt(session, "hello")
+            assert await stream.text() == "hello"
+            answer = await stream.next()
+        assert await main.next() == answer
+        assert answer["id"] == asked
+
+
 async def test_the_connections_stream_may_be_opened_again_too() -> None:
     async with rig() as there, client(there.url) as here:
         async with here.stream() as main:
