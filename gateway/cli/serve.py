@@ -8,7 +8,7 @@ import logging
 import math
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,13 +69,15 @@ def serve(
             without(exposed(config))
         if link is not None:
             without(alone(config))
+        warned: tuple[Mistake, ...] = ()
         if link is None or link.number == 1:  # one says it for all
             workers = 1 if link is None else link.workers
-            for caution in warnings(whole, shared=_shared(listener), tls=tls is not None, workers=workers):
+            warned = warnings(whole, shared=_shared(listener), tls=tls is not None, workers=workers)
+            for caution in warned:
                 log.warning("%s", caution)
         gateway: _Gateway | None = None
         try:
-            gateway = _Gateway(path, config, listener, host, tls=tls, greet=greet, link=link)
+            gateway = _Gateway(path, config, listener, host, tls=tls, greet=greet, link=link, warned=warned)
             loop.run(gateway.serve(watch), signals=False)
             return OK
         except InterlinguaError as error:
@@ -176,7 +178,9 @@ class _Gateway:
         tls: Certificate | None,
         greet: bool,
         link: WorkerLink | None = None,
+        warned: Iterable[Mistake] = (),
     ) -> None:
+        """warned: what was warned of before."""
         self._greet = greet
         self._link = link
         self._leaving = False
@@ -201,6 +205,7 @@ class _Gateway:
         self.started = False
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
+        self._warned = {_regardless_of_line(caution) for caution in warned}
         self._busy = asyncio.Lock()
         self._tasks = TaskSet(_told)
 
@@ -384,6 +389,14 @@ class _Gateway:
             else:
                 log.info("%s; new connections get the certificate %s", why, self._tls)
 
+    def _warn(self, found: Iterable[Mistake]) -> None:
+        """Log what was not so before the reload."""
+        now = {_regardless_of_line(caution): caution for caution in found}
+        for known, caution in now.items():
+            if known not in self._warned:
+                log.warning("%s", caution)
+        self._warned = set(now)
+
     async def _reload(self, why: str) -> str:
         """Load the file, and what governs its routes. A bad one is refused and its mistakes logged, and returned."""
         wrong = ""
@@ -407,11 +420,15 @@ class _Gateway:
                 metrics.reloads.add(1, "taken")
                 metrics.routes_current.set(1)
                 log.info("%s; routes reloaded: %s", why, ", ".join(route.name for route in config.routes) or "none")
-                for caution in cautions(config) if self._link is None or self._link.number == 1 else ():
-                    log.warning("%s", caution)
+                if self._link is None or self._link.number == 1:
+                    self._warn(cautions(config))
             if self._files != before:  # what they said when they were read is not known: what they say now is
                 self._loaded = digest(self._files)
         return wrong
+
+
+def _regardless_of_line(caution: Mistake) -> Mistake:
+    return replace(caution, line=0, column=0)
 
 
 def _upgraded(**given: Any) -> asyncio.Protocol:

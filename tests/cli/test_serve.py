@@ -245,11 +245,17 @@ def test_a_changed_file_is_taken_without_being_asked(text: str, reloaded: Gatewa
     reloaded.process.wait_until(lambda: names(reloaded)[-1] == "found", "reloaded")
 
 
-def test_a_command_that_is_not_there_is_warned_of_when_its_route_comes(text: str, reloaded: Gateway) -> None:
+def test_a_command_that_is_not_there_is_warned_of_once_when_its_route_comes(text: str, reloaded: Gateway) -> None:
     coder = "  - {name: coder, target: {protocol: agent_client, command: [no-such-program]}}\n"
     reloaded.rewrite(f"{text.rstrip()}\n{coder}")
     told = "].target.command: no-such-program was not found on the PATH"
     reloaded.process.wait_until(lambda: told in reloaded.process.stderr(), "told of the command")
+    for name in ("first", "second"):
+        reloaded.rewrite(f"# {name}\n{text.rstrip().replace('name: gone', f'name: {name}')}\n{coder}")
+        reloaded.process.wait_until(
+            lambda name=name: f"routes reloaded: mailcomposer, reporter, {name}" in reloaded.process.stderr(), name
+        )
+    assert reloaded.process.stderr().count(told) == 1
 
 
 def test_a_file_that_is_swapped_as_a_mounted_configmap_is_taken(text: str, tmp_path: Path) -> None:
