@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,7 +20,6 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
 
 from gateway.agents.entry import Entry
 from gateway.contract import Caller, News
@@ -28,7 +28,6 @@ from gateway.core.types import JsonObject, Run, ThreadUpdate
 from gateway.runs.post import PostOffice, Unanswered
 from gateway.runs.threads import ThreadWatcher, ThreadWatchers
 from gateway.store import Store, Undelivered
-from gateway.store.records import new_id
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class LentCaller(msgspec.Struct, frozen=True):
 class ThreadJoined(msgspec.Struct, frozen=True):
     """Somebody watches a thread, and may be asked if there is a `caller`; or the conversation with `agent` is here.
 
-    `change` is its number, from 1 on.
+    `change` is its number, from 1 on, which no other change of its process has: `id` says the same.
     """
 
     change: int
@@ -156,6 +155,7 @@ class Lobby:
         self._post = post
         self._watchers = watchers
         self._lent: dict[str, Caller] = {}
+        self._lendings = itertools.count(1)
         self._here: dict[str, ThreadJoined] = {}
         self._told: dict[str, ThreadWatcher] = {}
         self._held: dict[tuple[str, str], list[ThreadJoined]] = {}
@@ -196,7 +196,7 @@ class Lobby:
             del self._lent[lent.id]
 
     def _lend(self, caller: Caller) -> LentCaller:
-        lent = LentCaller(new_id(), caller.protocol, caller.capabilities)
+        lent = LentCaller(str(next(self._lendings)), caller.protocol, caller.capabilities)
         self._lent[lent.id] = caller
         return lent
 
@@ -209,7 +209,7 @@ class Lobby:
         """A watcher of the thread, and a client of it for agents of every process, until the context is left."""
         watcher = ThreadWatcher(caller)
         lent = None if caller is None else self._lend(caller)
-        joined = self._joined(ThreadJoined(0, new_id(), thread, lent))
+        joined = self._joined(thread, lent)
         self._told[joined.id] = watcher
         self._watchers.add(thread, watcher)
         try:
@@ -223,7 +223,7 @@ class Lobby:
 
     def hold(self, thread: str, agent: str) -> Callable[[], None]:
         """See `ThreadContext.hold`."""
-        joined = self._joined(ThreadJoined(0, new_id(), thread, agent=agent))
+        joined = self._joined(thread, None, agent)
         self._held.setdefault((thread, agent), []).append(joined)
 
         def release() -> None:
@@ -240,9 +240,10 @@ class Lobby:
         held = self._held.get((thread, agent))
         return {HOLDER: [self._store.owner, held[0].change]} if held else {}
 
-    def _joined(self, joined: ThreadJoined) -> ThreadJoined:
+    def _joined(self, thread: str, lent: LentCaller | None, agent: str = "") -> ThreadJoined:
         self._changes += 1
-        joined = self._here[joined.id] = replace(joined, change=self._changes)
+        joined = ThreadJoined(self._changes, str(self._changes), thread, lent, agent)
+        self._here[joined.id] = joined
         self._say(joined)
         return joined
 

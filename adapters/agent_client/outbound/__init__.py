@@ -153,7 +153,7 @@ class AgentClientOutbound:
 
     async def _of_session(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         session = self._sessions.of(context)
-        async with session.lease.in_use():
+        async with session.lease:
             connection = await self._sessions.open(session, context)
             sent = forwarded.with_session(params, session.name)
             given = self._sessions.given if method == FORK else self._tunnels.declared

@@ -7,11 +7,10 @@ no client is asked for what it did not offer.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -180,7 +179,7 @@ def _name(target: AgentClientTarget) -> str:
 
 
 class ConnectionLease:
-    """One session's. `connect` is called while it is `in_use`."""
+    """One session's. Enter it to work with the session; `connect` is called inside."""
 
     def __init__(self, idle: float, client_is_there: Callable[[], bool], unused: Callable[[], None]) -> None:
         """`unused` is called when it was not in use, and no client there, for `idle` seconds."""
@@ -196,13 +195,11 @@ class ConnectionLease:
     def used(self) -> bool:
         return self._users > 0
 
-    @contextlib.asynccontextmanager
-    async def in_use(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> None:
         self.take()
-        try:
-            yield
-        finally:
-            self.give_back()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.give_back()
 
     def take(self) -> None:
         """Somebody begins to work with the session, and is to `give_back`."""

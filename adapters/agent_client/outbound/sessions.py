@@ -111,7 +111,7 @@ class AgentSessions:
                 del self._by_thread[key]
 
     async def open(self, session: AgentSession, context: ThreadContext, lost: Lost | None = None) -> AgentConnection:
-        """See that the agent has the session open. To be called while it is `in_use`; returns its connection.
+        """See that the agent has the session open. To be called inside its lease; returns its connection.
 
         `lost` is called with FORGOTTEN if the agent has forgotten the conversation; only runs have it. Raises Denied if
         the agent wants to be authenticated to and no client of this protocol is there, RpcError if one is, and the
@@ -207,7 +207,7 @@ class AgentSessions:
     async def new(self, context: ThreadContext, params: Raw) -> Raw:
         """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""
         session = self.of(context)
-        async with session.lease.in_use(), session.lock:
+        async with session.lease, session.lock:
             session.seen(context)
             profile = self._connections.profile(context.caller)
             connection = await session.lease.connect(self._connections.shared(context, profile))
@@ -221,7 +221,7 @@ class AgentSessions:
         the load before, since it told of that behind its answer.
         """
         session = self.of(context)
-        async with session.lease.in_use(), session.lock:
+        async with session.lease, session.lock:
             known = recorded(context)
             partial = known is not None and known.partial
             if method == "session/load" and (partial or session.busy or session.run is not None or session.late):
@@ -270,7 +270,7 @@ class AgentSessions:
     async def end_for(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/close` and `session/delete` of a client. If it is not open, only the latter concerns the agent."""
         session, patience = self.of(context), self._target.request_timeout
-        async with session.lease.in_use(), session.lock:
+        async with session.lease, session.lock:
             known, connection = recorded(context), session.connection
             if session.open and connection is not None:
                 result = await self._ended(session, connection, context, method, params)
