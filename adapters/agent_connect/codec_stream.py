@@ -66,6 +66,18 @@ class StreamEncoder:
     folding: False if the batches do not begin with the run's first event.
     """
 
+    done = False
+    pending: tuple[int, Snapshot] | None = None
+    """A snapshot that is held back, and the number of its event."""
+    _own: Output | None = None
+    """What we fold ourselves. Made where the log's document does not say all."""
+    _growing: str | None = None
+    """The part that spoke last, if nothing else is to be told."""
+    _origin: JsonObject | None = None
+    _sent_size = 0
+    _sent_at = 0.0
+    _batch_bytes = 0
+
     def __init__(
         self,
         run_id: str,
@@ -76,7 +88,6 @@ class StreamEncoder:
         joining: bool = False,
         folding: bool = True,
     ) -> None:
-        self.done = False
         self._run_id = run_id
         self._values = "values" in modes
         self.custom = "custom" in modes
@@ -84,22 +95,14 @@ class StreamEncoder:
         self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
         self._folding = agent if folding else None  # whose document we fold where the log's does not say all
-        self._own: Output | None = None  # made when that is so
         self.exact = self._values and self._folding is not None
         """Whether every delta is still worth a snapshot."""
         self._behind: list[e.Event] = []  # what is said and our fold has not taken in yet
-        self._growing: str | None = None  # the part that spoke last, if nothing else is to be told
         self._after, self._partial = after
         self._joining = joining
         self._kinds: dict[str, str] = {}
         self._files: list[Artifact] = []
         self._dirty = not folding  # the document differs from the last one sent
-        self._origin: JsonObject | None = None
-        self._sent_size = 0
-        self._sent_at = 0.0
-        self.pending: tuple[int, Snapshot] | None = None
-        """A snapshot that is held back, and the number of its event."""
-        self._batch_bytes = 0
         self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
         self._piece_head = _OPENING + _values_head(run_id, "pending")
 

@@ -61,6 +61,8 @@ class Follower:
     _named: asyncio.Event | None = None
     """Set when the agent has named the run; None until a cancel waits for that."""
     _asking: Poller | None = None
+    heard = 0.0
+    """When (loop time) the agent was last known to be there."""
     _recorded = False
     """Whether the run's name is recorded."""
     _breaks = 0
@@ -91,10 +93,11 @@ class Follower:
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
+        self._time = asyncio.get_running_loop().time
 
     @property
     def _poller(self) -> Poller:
-        """Made when there is something to wait for, or to ask."""
+        """Made when there is something to ask."""
         if self._asking is None:
             self._asking = Poller(self._client, self._options, self._trace, self._decoder, self)
         return self._asking
@@ -102,6 +105,10 @@ class Follower:
     def found(self, remote: RemoteRun) -> None:
         """See `PolledRun`."""
         self.remote = remote
+
+    def hear(self) -> None:
+        """The agent is known to be there now."""
+        self.heard = self._time()
 
     # --- naming ------------------------------------------------------------------------------------------------
 
@@ -220,7 +227,7 @@ class Follower:
             self._truth = self._silence = None
             if opened.whole:  # there is nothing to wait for
                 return await self._read(opened, where, thread)
-            self._poller.hear()
+            self.hear()
             try:
                 with Deadline() as silence:
                     self._silence = silence
@@ -245,14 +252,14 @@ class Follower:
         frames = sse.SseDecoder(last_event_id=self._last_id)
         silence = self._silence
         opening, named = True, self.remote is not None
-        hear = partial(self._hear, opened, frames, where)
-        while chunk := opened.take() or await opened.receive():
+        take = partial(self._take, opened, frames, where)
+        while chunk := await opened.receive():
             if opening and (start := chunk.lstrip()):
                 opening = False
                 if start[:1] in b"{[":
                     return await self._not_a_stream(chunk + await opened.read(MAX_BYTES), where, thread)
                 expect_stream(opened, where)
-            hear(chunk)
+            take(chunk)
             while not (over := opened.exhausted):
                 if not named and decoder.run_id is not None:
                     named = True
@@ -268,7 +275,7 @@ class Follower:
                     return None if named else self._nameless(decoder.verdict, where)
                 elif silence is not None and silence.due is not None:
                     silence.move(None)
-                if not named or not await opened.pour(hear):
+                if not named or not await opened.pour(take):
                     break
             if over:
                 break
@@ -282,12 +289,12 @@ class Follower:
             return decoder.verdict  # it has said everything, even if not the run's name
         return None if named else self._nameless(decoder.verdict, where)
 
-    def _hear(self, opened: StreamResponse, frames: sse.SseDecoder, where: str, chunk: bytes) -> bool:
+    def _take(self, opened: StreamResponse, frames: sse.SseDecoder, where: str, chunk: bytes) -> bool:
         """Do all that is done with a piece without waiting. Returns whether that was all."""
         decoder, silence = self._decoder, self._silence
         ready = frames.feed(chunk)
-        if self._asking is not None and (ready or len(chunk) > LARGE):  # no keep-alive
-            self._asking.hear()
+        if ready or len(chunk) > LARGE:  # no keep-alive
+            self.heard = self._time()
         if ready:
             self._last_id = frames.last_event_id
             said = [frame.data for frame in ready if frame.event in READ]
@@ -334,7 +341,7 @@ class Follower:
         """While the stream says nothing, ask for the truth; when there is one, end the reading."""
         loop = asyncio.get_running_loop()
         while True:
-            quiet = loop.time() - self._poller.heard
+            quiet = loop.time() - self.heard
             if quiet < self._options.idle_timeout:
                 await asyncio.sleep(self._options.idle_timeout - quiet)
                 continue
@@ -348,7 +355,7 @@ class Follower:
                 return silence.move(loop.time())
             if self._truth is not None:
                 return silence.move(loop.time())
-            self._poller.hear()
+            self.hear()
 
     # --- talking back ------------------------------------------------------------------------------------------
 

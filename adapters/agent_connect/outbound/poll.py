@@ -27,11 +27,16 @@ STOPPED = ("success", "error", "timeout", "interrupted")
 
 
 class PolledRun(Protocol):
-    """The run that is asked about: where it is at the agent, once that is known."""
+    """The run that is asked about: where it is at the agent, once that is known.
+
+    heard: when (loop time) the agent was last known to be there.
+    """
 
     remote: RemoteRun | None
+    heard: float
 
     def found(self, remote: RemoteRun) -> None: ...
+    def hear(self) -> None: ...
 
 
 class Poller:
@@ -50,16 +55,9 @@ class Poller:
         self._client = client
         self._options = options
         self._trace = trace
-        self.heard = 0.0
-        """When (loop time) the agent was last known to be there."""
-        self._time = asyncio.get_running_loop().time
         self._streamed = streamed
         self._waits = True
         self._drops = 0
-
-    def hear(self) -> None:
-        """The agent is known to be there now."""
-        self.heard = self._time()
 
     @property
     def path(self) -> str:
@@ -83,7 +81,7 @@ class Poller:
             except AgentForgot:
                 raise
             except (AgentGone, AgentTimeout) as error:
-                if since is None or self.heard > began:
+                if since is None or self._run.heard > began:
                     since = loop.time()  # it was there until now
                 if loop.time() - since + pause > self._options.reconnect_timeout:
                     raise AgentGone(
@@ -144,7 +142,7 @@ class Poller:
         record, verdict = decode.waited(reply.body, where)
         if record is not None:
             self.mine(record, where)
-        self.hear()
+        self._run.hear()
         return verdict
 
     async def status(self) -> ServerRun | None:

@@ -230,7 +230,7 @@ class StreamResponse:
         return self
 
     async def __anext__(self) -> bytes:
-        if chunk := self.take() or await self.receive():
+        if chunk := await self.receive():
             return chunk
         raise StopAsyncIteration
 
@@ -247,10 +247,10 @@ class StreamResponse:
             if gunzip is not None:
                 gunzip.feed(data)
                 data = gunzip.take()
-        return self._counted(data)
+        return self._counted(data) if data else b""
 
     def _counted(self, data: bytes) -> bytes:
-        if self._notes is not None and data:
+        if self._notes is not None:
             self._notes.feed(data)
         self._left -= len(data)
         if self._left < 0:
