@@ -59,6 +59,12 @@ class ThreadRange(NamedTuple):
         query = self.query
         return _given(agent=query.agent, protocol=query.protocol, whose=whose(query.attributes))
 
+    def terms(self, partial: Mapping[str, Sequence[RunStatus]]) -> list[str]:
+        """As of runs. The one partial index of threads has the same words in every engine."""
+        status = self.query.status
+        terms = [] if status is None else [f"status = {status.value!r}"]
+        return [*terms, "status <> 'idle'"] if self.name == "threads_status" else terms
+
 
 def _given(**columns: str | None) -> dict[str, str]:
     return {column: value for column, value in columns.items() if value is not None}

@@ -42,10 +42,8 @@ async def nothing(_: Connection) -> None:
 
 async def activate(connection: Connection, owner: str, run_id: str) -> bool:
     """Implements `Store.activate`. Only its owner starts a run."""
-    rows = await fetch(connection, "SELECT thread FROM interlingua.runs WHERE id = $1", run_id)
-    if not rows:
-        raise NotFound(f"no run {run_id}")
-    if (thread := rows[0]["thread"]) is not None:  # whoever else starts one on this thread waits here
+    (thread,) = await queries.row_of(connection, "thread", "runs", run_id)
+    if thread is not None:  # whoever else starts one on this thread waits here
         await fetch(connection, "SELECT 1 FROM interlingua.threads WHERE id = $1 FOR UPDATE", thread)
     rows = await fetch(
         connection,
@@ -67,10 +65,7 @@ async def activate(connection: Connection, owner: str, run_id: str) -> bool:
 
 
 async def delete_run(connection: Connection, run_id: str) -> None:
-    rows = await fetch(connection, "SELECT seq, id FROM interlingua.runs WHERE id = $1 FOR UPDATE", run_id)
-    if not rows:
-        raise NotFound(f"no run {run_id}")
-    await remove_runs(connection, rows)
+    await remove_runs(connection, [await queries.row_of(connection, "seq, id", "runs", run_id, " FOR UPDATE")])
 
 
 async def remove_runs(connection: Connection, rows: Sequence[Any]) -> None:
@@ -137,11 +132,7 @@ async def change_thread(
     connection: Connection, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None, at: float
 ) -> None:
     """Lock, read, change and write the record, so that no other process writes in between."""
-    sql = "SELECT record FROM interlingua.threads WHERE id = $1 FOR UPDATE"
-    rows = await fetch(connection, sql, thread_id)
-    if not rows:
-        raise NotFound(f"no thread {thread_id}")
-    before = rows[0]["record"]
+    (before,) = await queries.row_of(connection, "record", "threads", thread_id, " FOR UPDATE")
     changed = changed_thread(before, change, checkpoint)
     record = encode(changed)
     await fetch(
@@ -173,8 +164,7 @@ async def add_checkpoint(
 
 
 async def delete_thread(connection: Connection, thread_id: str) -> None:
-    if not await fetch(connection, "SELECT 1 FROM interlingua.threads WHERE id = $1 FOR UPDATE", thread_id):
-        raise NotFound(f"no thread {thread_id}")
+    await queries.row_of(connection, "1", "threads", thread_id, " FOR UPDATE")
     used = f"SELECT 1 FROM interlingua.runs WHERE thread = $1 AND place IN ({ACTIVE}, {QUEUED}) LIMIT 1"
     if await fetch(connection, used, thread_id):
         raise Conflict(f"thread {thread_id} has an active run")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from gateway.core.errors import NotFound
 from gateway.core.types import UNFINISHED, Artifact, Checkpoint, Run, RunQuery, RunStatus, Thread, ThreadQuery
@@ -34,8 +34,6 @@ from gateway.store.searches import (
     split_threads,
 )
 
-T = TypeVar("T")
-
 PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
 """The words of partial indexes, and the runs that are in them."""
 SEARCHED = 512
@@ -44,13 +42,18 @@ LOG_ROWS, MORE_LOG_ROWS = 32, 128
 """How many rows of a log are read first, and then at a time, until there is enough."""
 
 
+async def row_of(connection: Connection, columns: str, table: str, key: str, also: str = "") -> Any:
+    """The columns of the row with this id. Raises NotFound."""
+    rows = await fetch(connection, f"SELECT {columns} FROM interlingua.{table} WHERE id = $1{also}", key)
+    if not rows:
+        raise NotFound(f"no {table.removesuffix('s')} {key}")
+    return rows[0]
+
+
 async def run(connection: Connection, run_id: str) -> tuple[str, Run, int]:
     """A run with its owner, and the number of the transaction that wrote it last."""
-    sql = "SELECT owner, record, xmin::text::bigint AS written FROM interlingua.runs WHERE id = $1"
-    rows = await fetch(connection, sql, run_id)
-    if not rows:
-        raise NotFound(f"no run {run_id}")
-    return str(rows[0]["owner"]), decode_run(rows[0]["record"]), int(rows[0]["written"])
+    owner, record, written = await row_of(connection, "owner, record, xmin::text::bigint", "runs", run_id)
+    return str(owner), decode_run(record), int(written)
 
 
 async def over_before(connection: Connection) -> int:
@@ -65,35 +68,21 @@ def is_before(written: int, limit: int) -> bool:
 
 
 async def owner_of(connection: Connection, run_id: str) -> str:
-    rows = await fetch(connection, "SELECT owner FROM interlingua.runs WHERE id = $1", run_id)
-    if not rows:
-        raise NotFound(f"no run {run_id}")
-    return str(rows[0]["owner"])
+    return str((await row_of(connection, "owner", "runs", run_id))[0])
 
 
 async def thread(connection: Connection, thread_id: str) -> Thread:
-    rows = await fetch(connection, f"SELECT {COLUMNS['threads']} FROM interlingua.threads WHERE id = $1", thread_id)
-    if not rows:
-        raise NotFound(f"no thread {thread_id}")
-    return decode_thread(*rows[0])
+    return decode_thread(*await row_of(connection, COLUMNS["threads"], "threads", thread_id))
 
 
 async def artifact(connection: Connection, artifact_id: str) -> Artifact:
     """Implements `Store.artifact`. Raises NotFound until the upload is complete."""
-    return await _one(connection, "artifacts", artifact_id, decode_artifact, " AND uploader IS NULL")
-
-
-async def _one(connection: Connection, table: str, key: str, decode: Callable[[bytes], T], also: str = "") -> T:
-    rows = await fetch(connection, f"SELECT record FROM interlingua.{table} WHERE id = $1{also}", key)
-    if not rows:
-        raise NotFound(f"no {table.removesuffix('s')} {key}")
-    return decode(rows[0][0])
+    return decode_artifact((await row_of(connection, "record", "artifacts", artifact_id, " AND uploader IS NULL"))[0])
 
 
 async def require(connection: Connection, table: str, key: str) -> None:
     """Raise NotFound unless `table` has the id."""
-    if not await fetch(connection, f"SELECT 1 FROM interlingua.{table} WHERE id = $1", key):
-        raise NotFound(f"no {table.removesuffix('s')} {key}")
+    await row_of(connection, "1", table, key)
 
 
 # --- searches
@@ -121,25 +110,15 @@ class Search:
         self._fewer: list[str] = []
         self._values: list[Any] = []
 
-    def runs(self, parts: Iterable[RunRange], *, fewer: bool = False) -> Search:
+    def take(self, parts: Iterable[RunRange | ThreadRange], *, fewer: bool = False) -> Search:
         """Read these parts; or, counting, take them off."""
         for part in parts:
-            self._add(self._fewer if fewer else self._parts, part, part.terms(PARTIAL))
+            equal = []
+            for column, value in part.equal.items():
+                self._values.append(value)
+                equal.append(f"{column} = ${len(self._values)}")
+            (self._fewer if fewer else self._parts).append(" AND ".join([*equal, *part.terms(PARTIAL)]))
         return self
-
-    def threads(self, parts: Iterable[ThreadRange]) -> Search:
-        """Read these parts."""
-        for part in parts:
-            status = part.query.status
-            self._add(self._parts, part, [] if status is None else [f"status = {status.value!r}"])
-        return self
-
-    def _add(self, parts: list[str], part: RunRange | ThreadRange, terms: list[str]) -> None:
-        equal = []
-        for column, value in part.equal.items():
-            self._values.append(value)
-            equal.append(f"{column} = ${len(self._values)}")
-        parts.append(" AND ".join([*equal, *terms]))
 
     async def rows(self, connection: Connection) -> list[tuple[Any, ...]]:
         """The rows of the page that is asked for, of the table's `COLUMNS`."""
@@ -196,11 +175,11 @@ async def _split_runs(connection: Connection, query: RunQuery) -> list[RunRange]
 
 async def _threads(connection: Connection, query: ThreadQuery) -> Search:
     known = await protocols(connection, "threads") if needs_protocols(query) else ()
-    return Search("threads", query, wanted_thread(query)).threads(split_threads(query, known))
+    return Search("threads", query, wanted_thread(query)).take(split_threads(query, known))
 
 
 async def runs(connection: Connection, query: RunQuery) -> list[Run]:
-    search = Search("runs", query, wanted_run(query)).runs(await _split_runs(connection, query))
+    search = Search("runs", query, wanted_run(query)).take(await _split_runs(connection, query))
     decode = decode_brief if query.brief else decode_run
     return [decode(record) for (record,) in await search.rows(connection)]
 
@@ -208,9 +187,9 @@ async def runs(connection: Connection, query: RunQuery) -> list[Run]:
 async def count_runs(connection: Connection, query: RunQuery) -> int:
     wanted = wanted_run(query)
     more, less = (query, None) if wanted is not None else split_count(query)
-    search = Search("runs", query, wanted).runs(await _split_runs(connection, more))
+    search = Search("runs", query, wanted).take(await _split_runs(connection, more))
     if less is not None:
-        search.runs(await _split_runs(connection, less), fewer=True)
+        search.take(await _split_runs(connection, less), fewer=True)
     return await search.count(connection)
 
 
@@ -227,10 +206,7 @@ async def count_threads(connection: Connection, query: ThreadQuery) -> int:
 
 async def events(connection: Connection, run_id: str, after: int, *, max_bytes: int, deltas: bool) -> list[LogEntry]:
     """Implements `Store.events`."""
-    found = await fetch(connection, "SELECT seq, head, tail FROM interlingua.runs WHERE id = $1", run_id)
-    if not found:
-        raise NotFound(f"no run {run_id}")
-    seq, head, tail = found[0]
+    seq, head, tail = await row_of(connection, "seq, head, tail", "runs", run_id)
     kinds = "" if deltas else " AND NOT delta"
     sql = (
         f"SELECT first, last, delta, data FROM interlingua.log WHERE run = $1 AND first >= $2 AND last > $3{kinds} "

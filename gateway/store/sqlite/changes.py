@@ -33,7 +33,7 @@ from gateway.store.records import (
 )
 from gateway.store.searches import COLUMNS
 from gateway.store.sqlite import lease, log
-from gateway.store.sqlite.queries import owner_of, require, thread
+from gateway.store.sqlite.queries import owner_of, require, row_of, thread
 from gateway.store.sqlite.schema import UNFINISHED
 from gateway.store.uploads import UploadSteps
 from gateway.store.write_queue import Creation, WriteBehind
@@ -139,10 +139,7 @@ def _claim(cursor: sqlite3.Cursor, artifact_id: str, run: Run) -> None:
 
 def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
     """Implements `Store.activate`. Only its owner starts a run."""
-    row = cursor.execute("SELECT seq, owner, place, thread FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no run {run_id}")
-    seq, holder, place, thread = row
+    seq, holder, place, thread = row_of(cursor, "seq, owner, place, thread", "runs", run_id)
     if holder != owner or place != QUEUED:
         return bool(holder == owner and place == ACTIVE)
     (waits,) = cursor.execute(
@@ -244,10 +241,7 @@ def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:
 
 
 def delete_run(cursor: sqlite3.Cursor, run_id: str) -> None:
-    row = cursor.execute("SELECT seq FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no run {run_id}")
-    remove_run(cursor, row[0], run_id)
+    remove_run(cursor, row_of(cursor, "seq", "runs", run_id)[0], run_id)
 
 
 def remove_run(cursor: sqlite3.Cursor, seq: int, run_id: str) -> None:
@@ -300,10 +294,7 @@ def _changed_thread(
     cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None
 ) -> ThreadRecord:
     """The record, read in the transaction that writes it, so that no other process writes in between."""
-    row = cursor.execute("SELECT record FROM threads WHERE id = ?", (thread_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no thread {thread_id}")
-    return changed_thread(row[0], change, checkpoint)
+    return changed_thread(row_of(cursor, "record", "threads", thread_id)[0], change, checkpoint)
 
 
 def _write_thread(cursor: sqlite3.Cursor, record: ThreadRecord, at: float, run: Run | None = None) -> None:

@@ -7,8 +7,8 @@ on the writer's.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from gateway.core.errors import NotFound
 from gateway.core.types import (
@@ -20,7 +20,6 @@ from gateway.core.types import (
     RunStatus,
     Thread,
     ThreadQuery,
-    ThreadStatus,
 )
 from gateway.store import Delivery
 from gateway.store.records import (
@@ -45,51 +44,43 @@ from gateway.store.searches import (
 )
 from gateway.store.sqlite import log, schema
 
-T = TypeVar("T")
-
 PARTIAL: dict[str, Sequence[RunStatus]] = {schema.UNFINISHED: UNFINISHED, schema.FAILED: FAILED}
 """The words of partial indexes, and the runs that are in them."""
 
 events = log.read
 
 
+def row_of(cursor: sqlite3.Cursor, columns: str, table: str, key: str, also: str = "") -> tuple[Any, ...]:
+    """The columns of the row with this id. Raises NotFound."""
+    found: tuple[Any, ...] | None = cursor.execute(
+        f"SELECT {columns} FROM {table} WHERE id = ?{also}", (key,)
+    ).fetchone()
+    if found is None:
+        raise NotFound(f"no {table.removesuffix('s')} {key}")
+    return found
+
+
 def run(cursor: sqlite3.Cursor, run_id: str) -> tuple[str, Run]:
-    row = cursor.execute("SELECT owner, record FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no run {run_id}")
-    return row[0], decode_run(row[1])
+    owner, record = row_of(cursor, "owner, record", "runs", run_id)
+    return owner, decode_run(record)
 
 
 def owner_of(cursor: sqlite3.Cursor, run_id: str) -> str:
-    row = cursor.execute("SELECT owner FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no run {run_id}")
-    return str(row[0])
+    return str(row_of(cursor, "owner", "runs", run_id)[0])
 
 
 def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
-    row = cursor.execute(f"SELECT {COLUMNS['threads']} FROM threads WHERE id = ?", (thread_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no thread {thread_id}")
-    return decode_thread(*row)
+    return decode_thread(*row_of(cursor, COLUMNS["threads"], "threads", thread_id))
 
 
 def artifact(cursor: sqlite3.Cursor, artifact_id: str) -> Artifact:
     """Implements `Store.artifact`. Raises NotFound until the upload is complete."""
-    return _one(cursor, "artifacts", artifact_id, decode_artifact, " AND uploader IS NULL")
-
-
-def _one(cursor: sqlite3.Cursor, table: str, key: str, decode: Callable[[bytes], T], also: str = "") -> T:
-    row = cursor.execute(f"SELECT record FROM {table} WHERE id = ?{also}", (key,)).fetchone()
-    if row is None:
-        raise NotFound(f"no {table.removesuffix('s')} {key}")
-    return decode(row[0])
+    return decode_artifact(row_of(cursor, "record", "artifacts", artifact_id, " AND uploader IS NULL")[0])
 
 
 def require(cursor: sqlite3.Cursor, table: str, key: str) -> None:
     """Raise NotFound unless `table` has the id."""
-    if cursor.execute(f"SELECT 1 FROM {table} WHERE id = ?", (key,)).fetchone() is None:
-        raise NotFound(f"no {table.removesuffix('s')} {key}")
+    row_of(cursor, "1", table, key)
 
 
 def protocols(cursor: sqlite3.Cursor, table: str) -> list[str]:
@@ -103,29 +94,25 @@ def protocols(cursor: sqlite3.Cursor, table: str) -> list[str]:
 
 
 def runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[Run]:
-    wanted = _asked(cursor, wanted_run(query))
-    parts = [_run_rows(part, wanted) for part in _split_runs(cursor, query)]
+    parts = _rows(cursor, "runs", _split_runs(cursor, query), wanted_run(query))
     decode = decode_brief if query.brief else decode_run
     return [decode(record) for _, _, record in _page(cursor, "runs", query, parts)]
 
 
 def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
-    wanted = _asked(cursor, wanted_run(query))
-    more, less = (query, None) if wanted else split_count(query)
-    parts = [_run_rows(part, wanted) for part in _split_runs(cursor, more)]
-    fewer = [] if less is None else [_run_rows(part, wanted) for part in _split_runs(cursor, less)]
-    return _count(cursor, parts, fewer)
+    wanted = wanted_run(query)
+    more, less = split_count(query) if wanted is None else (query, None)
+    parts = _rows(cursor, "runs", _split_runs(cursor, more), wanted)
+    return _count(cursor, parts, [] if less is None else _rows(cursor, "runs", _split_runs(cursor, less), wanted))
 
 
 def threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[Thread]:
-    wanted = _asked(cursor, wanted_thread(query))
-    parts = [_thread_rows(part, wanted) for part in _split_threads(cursor, query)]
-    return [decode_thread(*row[2:]) for row in _page(cursor, "threads", query, parts)]
+    parts = _rows(cursor, "threads", _split_threads(cursor, query), wanted_thread(query))
+    return [decode_thread(*columns) for _, _, *columns in _page(cursor, "threads", query, parts)]
 
 
 def count_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> int:
-    wanted = _asked(cursor, wanted_thread(query))
-    return _count(cursor, [_thread_rows(part, wanted) for part in _split_threads(cursor, query)], [])
+    return _count(cursor, _rows(cursor, "threads", _split_threads(cursor, query), wanted_thread(query)), [])
 
 
 Rows = tuple[str, list[str]]
@@ -140,31 +127,19 @@ def _split_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[ThreadRan
     return split_threads(query, protocols(cursor, "threads") if needs_protocols(query) else ())
 
 
-def _asked(cursor: sqlite3.Cursor, wanted: Wanted | None) -> bool:
-    """Make `wanted(record)` known, if there is anything that only the record says."""
+def _rows(
+    cursor: sqlite3.Cursor, table: str, parts: Sequence[RunRange | ThreadRange], wanted: Wanted | None
+) -> list[Rows]:
+    """`INDEXED BY` makes it an error if the index does not serve."""
+    asked = []
     if wanted is not None:
         cursor.connection.create_function("wanted", 1, wanted)
-    return wanted is not None
-
-
-def _run_rows(part: RunRange, wanted: bool) -> Rows:
-    return _rows("runs", part, part.terms(PARTIAL), wanted)
-
-
-def _thread_rows(part: ThreadRange, wanted: bool) -> Rows:
-    terms = []
-    if part.query.status is not None:
-        terms.append(f"status = {part.query.status.value!r}")
-        if part.query.status is not ThreadStatus.IDLE:
-            terms.append("status <> 'idle'")
-    return _rows("threads", part, terms, wanted)
-
-
-def _rows(table: str, part: RunRange | ThreadRange, terms: list[str], wanted: bool) -> Rows:
-    """`INDEXED BY` makes it an error if the index does not serve."""
-    equal = part.equal
-    terms = [*(f"{column} = ?" for column in equal), *terms, *(["wanted(record)"] if wanted else [])]
-    return f"FROM {table} INDEXED BY {part.name} WHERE {' AND '.join(terms)}", list(equal.values())
+        asked = ["wanted(record)"]
+    found = []
+    for part in parts:
+        terms = [*(f"{column} = ?" for column in part.equal), *part.terms(PARTIAL), *asked]
+        found.append((f"FROM {table} INDEXED BY {part.name} WHERE {' AND '.join(terms)}", [*part.equal.values()]))
+    return found
 
 
 def _page(cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, parts: Sequence[Rows]) -> list[Any]:
@@ -195,12 +170,12 @@ def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | No
     require(cursor, "threads", thread_id)
     older, bound = "", ()
     if before is not None:
-        row = cursor.execute(
+        found = cursor.execute(
             "SELECT created_at, seq FROM checkpoints WHERE thread = ? AND id = ?", (thread_id, before)
         ).fetchone()
-        if row is None:
+        if found is None:
             raise NotFound(f"no checkpoint {before}")
-        older, bound = " AND (created_at, seq) < (?, ?)", row
+        older, bound = " AND (created_at, seq) < (?, ?)", found
     cursor.execute(
         f"SELECT record FROM checkpoints WHERE thread = ?{older} ORDER BY created_at DESC, seq DESC LIMIT ?",
         (thread_id, *bound, max(0, limit)),
@@ -230,14 +205,14 @@ def artifacts(cursor: sqlite3.Cursor, run_id: str | None, thread_id: str | None)
 
 def chunk(cursor: sqlite3.Cursor, artifact_id: str, number: int) -> bytes | None:
     """Read chunk `number` (from 0) of a file. None after the last."""
-    row = cursor.execute(
+    found = cursor.execute(
         "SELECT data FROM artifacts LEFT JOIN chunks ON artifact = seq AND number = ? "
         "WHERE id = ? AND uploader IS NULL",
         (number, artifact_id),
     ).fetchone()
-    if row is None:
+    if found is None:
         raise NotFound(f"no artifact {artifact_id}")
-    data: bytes | None = row[0]
+    data: bytes | None = found[0]
     return data
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from adapters.agent_client import ADAPTER
 from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
-from adapters.agent_client.losses import LOSSES
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.stream import Opener
@@ -45,7 +45,7 @@ class Told:
         assert encoder.end is ended
         self.losses = dict(encoder.losses)
         self.encoder = encoder
-        assert self.losses.keys() <= LOSSES.keys()
+        assert self.losses.keys() <= ADAPTER.losses.keys()
 
     def _take(self, updates: list[bytes]) -> None:
         for update in updates:

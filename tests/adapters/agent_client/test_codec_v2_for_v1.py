@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.agent_client import ADAPTER
 from adapters.agent_client.codec import updates_out_v1 as out
 from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from adapters.agent_client.codec.v2.memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import V2SpokenSession
-from adapters.agent_client.losses import LOSSES
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import events as e
 from gateway.core.stream import coalesce
@@ -35,7 +35,7 @@ class Heard:
             for update in self.encoder.feed(coalesce(batch) if bursts else batch):
                 self.updates.append(valid("SessionUpdate", json.loads(update)))
         self.losses: Counter[str] = self.encoder.losses
-        assert self.losses.keys() <= LOSSES.keys()
+        assert self.losses.keys() <= ADAPTER.losses.keys()
 
     @property
     def text(self) -> str:

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.agent_client import ADAPTER
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
-from adapters.agent_client.losses import LOSSES
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.output import Output
@@ -58,7 +58,7 @@ class Told:
         assert self.encoder.end is legal[-1]
         self.client = Client(self.updates)
         self.losses = dict(self.encoder.losses)
-        assert self.losses.keys() <= LOSSES.keys()
+        assert self.losses.keys() <= ADAPTER.losses.keys()
 
     def _take(self, updates: list[bytes]) -> None:
         for update in updates:
