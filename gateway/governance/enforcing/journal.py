@@ -71,9 +71,9 @@ class Journal:
         self._closing: set[asyncio.Task[None]] = set()
         self._states: OrderedDict[str, State] = OrderedDict()
         self._left: dict[str, UnfinishedSession] = {}
-        """By session, what an earlier process left and no run goes on with, until its end is recorded."""
-        self._ended: dict[str, set[str]] = {}
-        """By session in which nothing was left, `UnfinishedSession.ended`, until it is known which runs go on."""
+        """By session, what an earlier process left and no run goes on with, until its end is recorded; those in which
+        nothing is unfinished only until it is known which runs go on.
+        """
         self._wanted: dict[Path, Terms] = {}
         self.told: dict[str, tuple[str, ...]] = {}
         """By session, the digests of the skills that its agent was told."""
@@ -161,7 +161,7 @@ class Journal:
         """Whether a session may have gone on elsewhere than this process knows: where one took its run over while a
         third had the log that it began in.
         """
-        return session in self._left or (self._log is not None and last != self._log.path)
+        return bool(self._left.get(session)) or (self._log is not None and last != self._log.path)
 
     def _go_on(self, session: str, left: UnfinishedSession, number: int | None) -> None:
         """Go on with a session in the log of a process that has died, or in this process's own."""
@@ -195,10 +195,8 @@ class Journal:
 
     def _take(self, session: str, left: UnfinishedSession) -> None:
         """Remember what was left in a session, or how it ended."""
-        if left:
+        if left or left.ended:
             self._left[session] = left
-        elif left.ended:
-            self._ended[session] = left.ended
         if left.state is not None:
             self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
 
@@ -206,7 +204,7 @@ class Journal:
         """Nothing more of a session comes into the log of a process that has died: what does comes into this one's own,
         and later.
         """
-        if session in self._left or self._states.get(session) in AT_WORK:
+        if self._left.get(session) or self._states.get(session) in AT_WORK:
             return
         if (number := self._places.pop(session, None)) is not None:
             if self._log is not None:
@@ -242,7 +240,7 @@ class Journal:
             raise Unavailable("another gateway has taken the run over, and records what becomes of it")
         audit = self._inherited[self._places[session]] if session in self._places else self._log
         try:
-            if session in self._left:
+            if self._left.get(session):
                 await self._end(audit, session)
             await asyncio.gather(*[audit.append(event) for event in events])
         except InterlinguaError as error:
@@ -258,18 +256,18 @@ class Journal:
 
     def left(self, session: str) -> UnfinishedSession:
         """A session as an earlier process left it, until its end is recorded."""
-        return self._left.get(session) or UnfinishedSession(ended=self._ended.get(session, set()))
+        return self._left.get(session, UnfinishedSession())
 
     def goes_on(self, session: str, calls: Collection[str]) -> None:
         """Go on with a run of an earlier process, with these of its calls."""
-        left = self._left.pop(session, None)
-        if left is None:
+        left = self._left.get(session)
+        if not left:
             return
         if left.state in AT_WORK:
             self.moved(session, left.state)
         left.go_on(calls)
-        if left:
-            self._left[session] = left
+        if not left:
+            del self._left[session]
 
     async def settle(self, driven: Asked) -> None:
         """Record the end of everything that no run goes on with. Called when it is known which do here. Where another
@@ -277,7 +275,7 @@ class Journal:
 
         Raises Unavailable: what is not recorded then will be before its session's next event.
         """
-        self._ended.clear()
+        self._left = {session: left for session, left in self._left.items() if left}
         others = [session for session in [*self._left] if await driven(session)]
         for session in (*others, *await self._ended_elsewhere(self._left.keys() - others)):
             if self._left.pop(session, None) is not None:

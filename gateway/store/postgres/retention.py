@@ -38,36 +38,36 @@ USED_BYTES = (
 
 def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step]:
     """The steps of `Store.prune` in order. Each is repeated until it says that there is no more to do."""
-    yield partial(_aged_runs, older_than)
-    yield partial(_aged_threads, older_than)
+    yield partial(_aged, "runs", ENDED_RUNS, older_than)
+    yield partial(_aged, "threads", IDLE_THREADS.format(busy="TRUE"), older_than)
     yield partial(_stray, older_than, now)
     if max_bytes is not None:
         excess = Excess(max_bytes)
-        yield partial(_large_runs, excess)
-        yield partial(_large_threads, excess)
+        yield partial(_large, "runs", ENDED_RUNS, excess)
+        yield partial(_large, "threads", IDLE_THREADS.format(busy=UNFINISHED), excess)
 
 
-async def _aged_runs(older_than: float, connection: Connection) -> tuple[int, bool]:
-    rows = await _aged(connection, "runs", ENDED_RUNS, older_than)
-    if rows:
-        await remove_runs(connection, rows)
-    return len(rows), bool(rows)
-
-
-async def _aged_threads(older_than: float, connection: Connection) -> tuple[int, bool]:
-    rows = await _aged(connection, "threads", IDLE_THREADS.format(busy="TRUE"), older_than)
-    for row in rows:
-        await remove_thread(connection, row["id"])
-    return 0, bool(rows)
-
-
-async def _aged(connection: Connection, table: str, select: str, older_than: float) -> Sequence[Any]:
-    """The oldest rows of one protocol. An index has the times of creation, before which nothing is updated."""
+async def _aged(table: str, select: str, older_than: float, connection: Connection) -> tuple[int, bool]:
+    """Remove the oldest rows of one protocol. An index has the times of creation, before which nothing is updated."""
     sql = f"{select} AND protocol = $2 AND created_at < $1 AND updated_at < $1 ORDER BY created_at LIMIT {STEP} {FREE}"
     for protocol in await protocols(connection, table):
         if rows := await fetch(connection, sql, older_than, protocol):
-            return rows
-    return ()
+            return await _remove(connection, table, rows)
+    return 0, False
+
+
+async def _large(table: str, select: str, excess: Excess, connection: Connection) -> tuple[int, bool]:
+    return await _remove(connection, table, await excess.oldest(connection, select))
+
+
+async def _remove(connection: Connection, table: str, rows: Sequence[Any]) -> tuple[int, bool]:
+    if table == "threads":
+        for row in rows:
+            await remove_thread(connection, row["id"])
+        return 0, bool(rows)
+    if rows:
+        await remove_runs(connection, rows)
+    return len(rows), bool(rows)
 
 
 async def _stray(older_than: float, now: float, connection: Connection) -> tuple[int, bool]:
@@ -80,20 +80,6 @@ async def _stray(older_than: float, now: float, connection: Connection) -> tuple
     if rows:
         await remove_artifacts(connection, [row["seq"] for row in rows])
     await remove_expired(connection, now)
-    return 0, bool(rows)
-
-
-async def _large_runs(excess: Excess, connection: Connection) -> tuple[int, bool]:
-    rows = await excess.oldest(connection, ENDED_RUNS)
-    if rows:
-        await remove_runs(connection, rows)
-    return len(rows), bool(rows)
-
-
-async def _large_threads(excess: Excess, connection: Connection) -> tuple[int, bool]:
-    rows = await excess.oldest(connection, IDLE_THREADS.format(busy=UNFINISHED))
-    for row in rows:
-        await remove_thread(connection, row["id"])
     return 0, bool(rows)
 
 

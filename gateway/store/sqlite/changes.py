@@ -294,7 +294,10 @@ def _changed_thread(
     cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None
 ) -> ThreadRecord:
     """The record, read in the transaction that writes it, so that no other process writes in between."""
-    return changed_thread(row_of(cursor, "record", "threads", thread_id)[0], change, checkpoint)
+    row = cursor.execute("SELECT record FROM threads WHERE id = ?", (thread_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no thread {thread_id}")
+    return changed_thread(row[0], change, checkpoint)
 
 
 def _write_thread(cursor: sqlite3.Cursor, record: ThreadRecord, at: float, run: Run | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from gateway.store.sqlite.changes import remove_artifact, remove_run, remove_thread
@@ -16,6 +16,8 @@ from gateway.store.sqlite.queries import protocols
 from gateway.store.sqlite.schema import UNFINISHED
 
 BUDGET_SECONDS = 0.02
+STEP = 64
+"""How many runs or threads are removed in one transaction, at the most."""
 VACUUM_PAGES = 128
 SLACK = 0.05
 """The share of free pages that is not worth giving back."""
@@ -30,38 +32,45 @@ IDLE_THREADS = (
 
 def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step]:
     """The steps of `Store.prune` in order. Each is repeated until it says that there is no more to do."""
-    yield partial(_aged_runs, older_than)
-    yield partial(_aged_threads, older_than)
+    yield partial(_aged, "runs", ENDED_RUNS, older_than)
+    yield partial(_aged, "threads", IDLE_THREADS.format(busy="TRUE"), older_than)
     yield partial(_stray, older_than, now)
     if max_bytes is not None:
-        yield partial(_large_runs, max_bytes)
-        yield partial(_large_threads, max_bytes)
+        yield partial(_large, "runs", ENDED_RUNS, max_bytes)
+        yield partial(_large, "threads", IDLE_THREADS.format(busy=UNFINISHED), max_bytes)
     yield _shrink
 
 
-def _aged_runs(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    return _remove_aged(cursor, "runs", ENDED_RUNS, older_than, remove_run)
-
-
-def _aged_threads(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    _, more = _remove_aged(cursor, "threads", IDLE_THREADS.format(busy="TRUE"), older_than, _remove_thread)
-    return 0, more
-
-
-def _remove_aged(
-    cursor: sqlite3.Cursor,
-    table: str,
-    select: str,
-    older_than: float,
-    remove: Callable[[sqlite3.Cursor, int, str], None],
-) -> tuple[int, bool]:
+def _aged(table: str, select: str, older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
     """Remove the oldest rows of one protocol. An index has the times of creation, before which nothing is updated."""
-    where = f"{select} AND protocol = ? AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT 64"
+    sql = f"{select} AND protocol = ? AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT {STEP}"
     for protocol in protocols(cursor, table):
-        gone, more = _remove(cursor, where, (protocol, older_than, older_than), remove)
-        if gone:
-            return gone, more
+        if rows := cursor.execute(sql, (protocol, older_than, older_than)).fetchall():
+            return _remove(cursor, table, rows)
     return 0, False
+
+
+def _large(table: str, select: str, max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    rows = cursor.execute(f"{select} ORDER BY seq LIMIT {STEP}").fetchall()
+    return _remove(cursor, table, rows, max_bytes)
+
+
+def _remove(
+    cursor: sqlite3.Cursor, table: str, rows: Sequence[tuple[int, str]], max_bytes: int | None = None
+) -> tuple[int, bool]:
+    stop = time.monotonic() + BUDGET_SECONDS
+    gone = 0
+    for seq, key in rows:
+        if max_bytes is not None and _used_bytes(cursor) <= max_bytes:
+            return gone, False
+        if table == "runs":
+            remove_run(cursor, seq, key)
+            gone += 1
+        else:
+            remove_thread(cursor, key)
+        if time.monotonic() > stop:
+            break
+    return gone, bool(rows)
 
 
 def _stray(older_than: float, now: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
@@ -71,40 +80,6 @@ def _stray(older_than: float, now: float, cursor: sqlite3.Cursor) -> tuple[int, 
         remove_artifact(cursor, seq)
     cursor.execute("DELETE FROM registrations WHERE expires_at <= ?", (now,))
     return 0, False
-
-
-def _large_runs(max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    return _remove(cursor, f"{ENDED_RUNS} ORDER BY seq LIMIT 64", (), remove_run, max_bytes)
-
-
-def _large_threads(max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    idle = IDLE_THREADS.format(busy=UNFINISHED)
-    _, more = _remove(cursor, f"{idle} ORDER BY seq LIMIT 64", (), _remove_thread, max_bytes)
-    return 0, more
-
-
-def _remove_thread(cursor: sqlite3.Cursor, _seq: int, thread_id: str) -> None:
-    remove_thread(cursor, thread_id)
-
-
-def _remove(
-    cursor: sqlite3.Cursor,
-    select: str,
-    values: tuple[str | float, ...],
-    remove: Callable[[sqlite3.Cursor, int, str], None],
-    max_bytes: int | None = None,
-) -> tuple[int, bool]:
-    found = cursor.execute(select, values).fetchall()
-    stop = time.monotonic() + BUDGET_SECONDS
-    gone = 0
-    for seq, key in found:
-        if max_bytes is not None and _used_bytes(cursor) <= max_bytes:
-            return gone, False
-        remove(cursor, seq, key)
-        gone += 1
-        if time.monotonic() > stop:
-            break
-    return gone, bool(found)
 
 
 def _used_bytes(cursor: sqlite3.Cursor) -> int:
