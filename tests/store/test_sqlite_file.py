@@ -432,27 +432,24 @@ async def test_work_that_refuses_after_it_has_written_is_undone_and_the_rest_of_
     await store.close()
 
 
-def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        good = [make_run() for _ in range(10)]
-        calls = [store.create_run(one, [entry(1)], reserved=5) for one in good]
-        calls[4:4] = [store.create_run(make_run(), [entry(1)], reserved=1 << 70)]
-        calls[2:2] = [store.create_run(make_run(thread="nowhere"), [], reserved=1)]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(r) for r in results if r != CreatedRun(True)] == [NotFound, Unavailable]
-        assert results.count(CreatedRun(True)) == 10
-        store.append(good[0].id, [entry(1 << 70)])
-        store.append(good[0].id, [entry(2)])
-        store.append(good[1].id, [entry(2)])
-        await store.flush()
-        assert store.backlog == 0
-        assert numbers(await store.events(good[1].id)) == [1, 2]
-        await store.close()
-
-    with caplog.at_level(logging.ERROR):
-        run(main())
+async def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    store = SqliteStore(path)
+    await store.open()
+    good = [make_run() for _ in range(10)]
+    calls = [store.create_run(one, [entry(1)], reserved=5) for one in good]
+    calls[4:4] = [store.create_run(make_run(), [entry(1)], reserved=1 << 70)]
+    calls[2:2] = [store.create_run(make_run(thread="nowhere"), [], reserved=1)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(r) for r in results if r != CreatedRun(True)] == [NotFound, Unavailable]
+    assert results.count(CreatedRun(True)) == 10
+    store.append(good[0].id, [entry(1 << 70)])
+    store.append(good[0].id, [entry(2)])
+    store.append(good[1].id, [entry(2)])
+    await store.flush()
+    assert store.backlog == 0
+    assert numbers(await store.events(good[1].id)) == [1, 2]
+    await store.close()
     assert "drops what cannot be written" in caplog.text
 
 

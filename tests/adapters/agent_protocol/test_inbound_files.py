@@ -189,20 +189,17 @@ def test_a_large_upload_takes_little_memory() -> None:
     assert run(scene()) < size / 2
 
 
-def test_a_large_upload_where_no_temporary_file_can_be_made_may_be_tried_again(
+async def test_a_large_upload_where_no_temporary_file_can_be_made_may_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with serving(echo) as (client, _):
-            task = await client.task()
-            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-            files = {"file": ("x", b"x" * (2 * 1024 * 1024))}
-            response = await client.call("POST", f"/tasks/{task}/artifacts", files=files)
-            assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-            assert response.json() == {"message": "there is no room for the file now"}
-
-    with caplog.at_level("INFO"):
-        run(scene())
+    caplog.set_level("INFO")
+    async with serving(echo) as (client, _):
+        task = await client.task()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        files = {"file": ("x", b"x" * (2 * 1024 * 1024))}
+        response = await client.call("POST", f"/tasks/{task}/artifacts", files=files)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert response.json() == {"message": "there is no room for the file now"}
     assert str(tmp_path / "gone") in caplog.text
 
 

@@ -13,7 +13,7 @@ from adapters.agent_context.directory.evaluation import FAILURES, REFUSALS, REQU
 from adapters.agent_context.options import Conduct as Limits
 from gateway.core.errors import Denied
 from tests.adapters.agent_context.directory.rig import ANNA, house
-from tests.support.aio import Clock, later, on, run
+from tests.support.aio import Clock, later, on
 
 
 @on(Clock)
@@ -49,39 +49,36 @@ async def test_only_failures_of_the_agents_own_count_and_memory_is_bounded(monke
     assert (conduct.of("it")[FAILURES], conduct.of("two")[REQUESTS]) == (0, 1)
 
 
-def test_a_suspended_agent_is_refused_until_its_time_is_over_on_every_replica(
+async def test_a_suspended_agent_is_refused_until_its_time_is_over_on_every_replica(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        options = {"heartbeat": 1000, "conduct": {"refusals": 1, "suspend": 300}}
-        async with house(file=tmp_path / "store", **options) as it:
-            at = await it.register()
-            for _ in range(2):
-                it.directory.conduct.did("it", REFUSALS)
-            await it.directory.settled()
-            assert await it.status() == "revoked" and at.alive
-            with pytest.raises(Denied, match="suspended until"):
-                it.directory.admit(at)
-            with pytest.raises(Denied, match="suspended until"):
-                await it.directory.heartbeat("it", "active", ANNA, at)
-            ((told),) = (await it.directory.status(lambda _: True, lambda _: True))["revoked"]
-            assert told["reason"] == "more than 1 refusals within 60 s" and told["until"] > told["since"]
+    caplog.set_level(logging.WARNING)
+    options = {"heartbeat": 1000, "conduct": {"refusals": 1, "suspend": 300}}
+    async with house(file=tmp_path / "store", **options) as it:
+        at = await it.register()
+        for _ in range(2):
+            it.directory.conduct.did("it", REFUSALS)
+        await it.directory.settled()
+        assert await it.status() == "revoked" and at.alive
+        with pytest.raises(Denied, match="suspended until"):
+            it.directory.admit(at)
+        with pytest.raises(Denied, match="suspended until"):
+            await it.directory.heartbeat("it", "active", ANNA, at)
+        ((told),) = (await it.directory.status(lambda _: True, lambda _: True))["revoked"]
+        assert told["reason"] == "more than 1 refusals within 60 s" and told["until"] > told["since"]
 
-            async with house(file=tmp_path / "store", clock=it.clock, **options) as other:
-                with pytest.raises(Denied, match="suspended until"):
-                    other.directory.check("it")
-                it.clock.pass_(299)
-                await it.look()
-                assert await it.status() == "revoked"
-                it.clock.pass_(2)
-                await it.look()
-                assert await it.status() == "active"
-                it.directory.admit(at)
-                await other.look()
+        async with house(file=tmp_path / "store", clock=it.clock, **options) as other:
+            with pytest.raises(Denied, match="suspended until"):
                 other.directory.check("it")
-
-    with caplog.at_level(logging.WARNING):
-        run(scene())
+            it.clock.pass_(299)
+            await it.look()
+            assert await it.status() == "revoked"
+            it.clock.pass_(2)
+            await it.look()
+            assert await it.status() == "active"
+            it.directory.admit(at)
+            await other.look()
+            other.directory.check("it")
     assert "agent it behaves unusually: more than 1 refusals within 60 s" in caplog.text
     assert "its suspension is over" in caplog.text
 
