@@ -29,7 +29,9 @@ help:
 serve: install
 	@exec $(BIN)/python examples/serve.py $(ROUTES) $(SERVE_ARGS)
 
-test: install-dev peers
+# Both installs at once: the peers need no more of .venv than its pip.
+test:
+	@$(MAKE) --no-print-directory -j2 install-dev peers
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: install-dev
@@ -44,7 +46,7 @@ bench: install-dev
 mutants: install-dev peers
 	@$(BIN)/python -m tests.mutants $(ROOM) $(MUTANTS)
 
-peers: install-dev
+peers: | $(BIN)/python
 	@$(BIN)/python -m tests.support.peers
 
 # The README's pictures of the console, taken anew.
