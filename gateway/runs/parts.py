@@ -284,8 +284,7 @@ class EngineBackchannel:
             if isinstance(thread, Thread):
                 if entry.route.target.protocol != protocol:  # the other process would say so, with the thread stored
                     raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
-                await self._store.create_thread(thread)
-                thread = thread.id
+                thread = (await self._conversations.create(thread)).id
             with contextlib.ExitStack() as stack:
                 lent = stack.enter_context(self._lobby.lend(caller)) if caller is not None else None
                 call = RelayRequest(agent, protocol, method, params, thread, lent, told is not None)

@@ -128,7 +128,7 @@ class ConversationContext:
         """Store a new thread, with what was said of it by now."""
         if self.thread is not None:
             self._new = False
-            await self._threads.create(self.thread)
+            self.thread = await self._threads.create(self.thread)
 
     def refreshed(self, thread: Thread) -> None:
         """Take the thread's record as it is now."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gateway.contract import Caller, News
 from gateway.core import delta, memory, projection
-from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.core.errors import AgentGone, Conflict, InterlinguaError
 from gateway.core.types import (
     Agent,
     Artifact,
@@ -76,9 +76,20 @@ class Threads:
         """Returns the new record. Raises NotFound."""
         return await self._store.update_thread(thread_id, change, checkpoint, at=time.time())
 
-    async def create(self, thread: Thread) -> None:
-        """Store a new thread. Raises Conflict."""
-        await self._store.create_thread(thread)
+    async def create(self, thread: Thread) -> Thread:
+        """Store a thread that begins with a request to its agent, and return it as it is stored.
+
+        Another process may have stored the same session of the agent's meanwhile. Raises Conflict for any other thread
+        by this id.
+        """
+        try:
+            await self._store.create_thread(thread)
+        except Conflict:
+            there = await self._store.thread(thread.id)
+            if any(getattr(there, key) != getattr(thread, key) for key in ("protocol", "agent", "attributes")):
+                raise
+            return there
+        return thread
 
     def note(self, thread_id: str, update: ThreadUpdate) -> None:
         """Record an update behind."""

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.core.errors import Unavailable
-from gateway.core.types import ThreadUpdate
+from gateway.core.types import Thread, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import LOAD, MODES, OPTIONS, chunk, native, note, rig, update
@@ -256,6 +256,30 @@ async def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_f
         await again.load("theirs")
         assert again.text().split() == [str(number) for number in range(100)] + ["hi"]
         assert len(agent.relayed) == 1
+
+
+@pytest.mark.parametrize("agent_of_the_record", ["agent", "another"])
+async def test_a_session_that_another_process_has_recorded_during_its_load_is_had(
+    agent_of_the_record: str,
+) -> None:
+    route, agent = native(echo)
+    async with rig((route, agent)) as gateway:
+
+        async def load(context: Any, params: Raw) -> dict[str, Any]:
+            note(context, chunk("before "), kept=True)
+            name = route.name if agent_of_the_record == "agent" else agent_of_the_record
+            other = Thread(id="theirs", created_at=0, updated_at=0, protocol="agent_client", agent=name)
+            await gateway.engine.store.create_thread(other)
+            return {"modes": MODES}
+
+        agent.answers["session/load"] = load
+        editor = await gateway.connect()
+        if agent_of_the_record == "another":
+            assert "exists" in str(await editor.refused("session/load", {"sessionId": "theirs", **LOAD}))
+            return
+        assert await editor.request("session/load", {"sessionId": "theirs", **LOAD}) == {"modes": MODES}
+        assert editor.text() == "before "
+        assert await editor.prompt("theirs", "hi") == {"stopReason": "end_turn"}
 
 
 async def test_what_an_agent_replays_comes_before_the_answer_to_a_client_that_reads_slowly_too() -> None:
