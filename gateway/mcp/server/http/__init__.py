@@ -5,5 +5,5 @@ streamable.py  Streamable HTTP: which request is served, and which is refused wi
 session.py     a session of it: calls, questions, streams; the sessions there are
 streams.py     what is sent: the answer to a POST, and the `Out` of its calls; the stream of a GET
 modern.py      2026-07-28: a POST, and nothing beside it
-events.py      HTTP+SSE, the transport before that (2024-11-05)
+sse.py         HTTP+SSE, the transport before that (2024-11-05)
 """
