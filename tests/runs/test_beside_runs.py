@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.contract import RunContext, ThreadContext
 from gateway.core import events as e
@@ -230,8 +231,11 @@ async def test_a_thread_that_begins_with_a_request_is_stored_once_with_what_its_
         begins.seen[-1].note(title("later"))
         await gateway.conversations.settled()
         assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "later"}]
+        await gateway.backchannel.relay("scripted", "scripted", "again", NOTHING, thread=THREAD)
+        assert (await gateway.threads.get("t1")).upstream == stored.upstream, "as if another process had stored it"
         with pytest.raises(Conflict):
-            await gateway.backchannel.relay("scripted", "scripted", "again", NOTHING, thread=THREAD)
+            other = replace(THREAD, attributes={"mark": "another's"})
+            await gateway.backchannel.relay("scripted", "scripted", "again", NOTHING, thread=other)
 
 
 async def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:
