@@ -70,7 +70,10 @@ def owner_of(cursor: sqlite3.Cursor, run_id: str) -> str:
 
 
 def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
-    return decode_thread(*row_of(cursor, COLUMNS["threads"], "threads", thread_id))
+    row = cursor.execute(f"SELECT {COLUMNS['threads']} FROM threads WHERE id = ?", (thread_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no thread {thread_id}")
+    return decode_thread(*row)
 
 
 def artifact(cursor: sqlite3.Cursor, artifact_id: str) -> Artifact:
