@@ -51,10 +51,9 @@ events = log.read
 
 
 def row_of(cursor: sqlite3.Cursor, columns: str, table: str, key: str, also: str = "") -> tuple[Any, ...]:
-    """The columns of the row with this id. Raises NotFound."""
-    found: tuple[Any, ...] | None = cursor.execute(
-        f"SELECT {columns} FROM {table} WHERE id = ?{also}", (key,)
-    ).fetchone()
+    """The columns of the row with this id. Raises NotFound. Not for what each prompt reads: its text is built anew."""
+    sql = f"SELECT {columns} FROM {table} WHERE id = ?{also}"
+    found: tuple[Any, ...] | None = cursor.execute(sql, (key,)).fetchone()
     if found is None:
         raise NotFound(f"no {table.removesuffix('s')} {key}")
     return found
