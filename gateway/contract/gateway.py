@@ -380,10 +380,10 @@ class GatewayBackchannel(Protocol):
     ) -> msgspec.Raw:
         """Hand a request of `protocol`'s own to an agent that speaks it too (`protocol` is among `Agent.extra`).
 
-        A `Thread` begins with the request: it is stored when the agent has answered, with what was noted of it by then
-        (before, where another process has the agent). `caller` is only needed without a thread. With `told`, what the
-        agent notes of the thread before it answers, and what it retells later, is history that was asked for: `told`
-        alone is given it, and what is `kept` is not recorded again.
+        A `Thread` begins with the request: it is stored when the agent has answered, with what was noted of it by then.
+        `caller` is only needed without a thread. With `told`, what the agent notes of the thread before it answers, and
+        what it retells later, is history that was asked for: `told` alone is given it, and what is `kept` is not
+        recorded again.
 
         Raises Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the agent's own error.
         """

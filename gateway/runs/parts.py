@@ -224,14 +224,15 @@ async def in_chunks(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[byte
 class RelayRequest(msgspec.Struct, frozen=True):
     """Relay a request to an agent that is connected, or has the thread's conversation open, in the asked process.
 
-    `history`: what the agent notes before it answers belongs to the answer (see `GatewayBackchannel.relay`).
+    A new `Thread` is stored there with the agent's answer. `history`: what the agent notes before it answers belongs to
+    the answer (see `GatewayBackchannel.relay`).
     """
 
     agent: str
     protocol: str
     method: str
     params: msgspec.Raw
-    thread: str | None = None
+    thread: str | Thread | None = None
     caller: LentCaller | None = None
     history: bool = False
 
@@ -280,11 +281,8 @@ class EngineBackchannel:
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
         entry, found = await self._found(agent, protocol, thread)
-        if (process := await self._lobby.place(entry, None if isinstance(thread, Thread) else thread)) is not None:
-            if isinstance(thread, Thread):
-                if entry.route.target.protocol != protocol:  # the other process would say so, with the thread stored
-                    raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
-                thread = (await self._conversations.create(thread)).id
+        new = isinstance(thread, Thread)
+        if (process := await self._lobby.place(entry, thread if isinstance(thread, str) else None)) is not None:
             with contextlib.ExitStack() as stack:
                 lent = stack.enter_context(self._lobby.lend(caller)) if caller is not None else None
                 call = RelayRequest(agent, protocol, method, params, thread, lent, told is not None)
@@ -299,7 +297,6 @@ class EngineBackchannel:
                         for update in answer.history:
                             told(update)
                     return answer.result
-        new = isinstance(thread, Thread)
         return await self._relay(entry, protocol, method, params, found, caller=caller, told=told, new=new)
 
     async def forward(
@@ -320,7 +317,10 @@ class EngineBackchannel:
         caller = self._lobby.borrow(process, call.caller) if call.caller is not None else None
         history: list[ThreadUpdate] = []
         told = history.append if call.history else None
-        result = await self._relay(entry, call.protocol, call.method, call.params, thread, caller=caller, told=told)
+        new = isinstance(call.thread, Thread)
+        result = await self._relay(
+            entry, call.protocol, call.method, call.params, thread, caller=caller, told=told, new=new
+        )
         return RelayAnswer(result, tuple(history))
 
     async def _forward_for(self, _: str, call: ForwardNotification) -> None:

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.contract import Caller, RunContext, ThreadContext
-from gateway.core.errors import Unavailable, Unsupported
+from gateway.core.errors import NotFound, Unavailable, Unsupported
 from gateway.core.types import JsonObject, Run, RunStatus, Thread, ThreadUpdate
 from gateway.runs import Engine, callers
 from gateway.store.sqlite import SqliteStore
@@ -192,7 +192,7 @@ async def test_a_conversation_that_one_process_has_open_is_gone_on_with_there_un
         assert len(there.contexts) == 1
 
 
-async def test_a_thread_that_begins_at_another_process_is_stored_before_that_is_asked_unless_nobody_speaks_so(
+async def test_a_thread_that_begins_at_another_process_is_stored_there_with_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(tmp_path / "s.db") as (one, other, here, there):
@@ -204,10 +204,13 @@ async def test_a_thread_that_begins_at_another_process_is_stored_before_that_is_
         new = Thread(id="new", created_at=0, updated_at=0)
         with pytest.raises(Unsupported):
             await other.backchannel.relay("scripted", "another", "make", ASKED, thread=new)
-        assert not here.beside
+        with pytest.raises(RpcError):
+            await other.backchannel.relay("scripted", "scripted", "refuse", ASKED, thread=new)
+        assert here.beside == [("refuse", "new")]
+        with pytest.raises(NotFound):
+            await other.threads.get("new")
         await other.backchannel.relay("scripted", "scripted", "make", ASKED, thread=new)
-        await one.conversations.settled()
-        assert here.beside == [("make", "new")] and not there.beside
+        assert here.beside[1:] == [("make", "new")] and not there.beside
         assert [update.data for update in (await other.threads.get("new")).updates] == ["make"]
 
 
