@@ -17,7 +17,7 @@ from adapters.agent_client.codec import updates_out_v1 as updates_out
 from adapters.agent_client.codec.updates_in import SpokenSession, UpdateDecoder
 from adapters.agent_client.codec.updates_out import envelope
 from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
-from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, SessionUpdate
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
 from gateway.wire import jsonrpc, ndjson, sse
@@ -115,6 +115,12 @@ def _asked(value: Any, given: Any) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
+def _noted(value: Any, given: Any) -> bytes:
+    """Notes of a thread as updates; those of what only version 2 has left out."""
+    noted = [update.data for update in msgspec.convert(value, list[ThreadUpdate]) if update.protocol == PROTOCOL]
+    return b"".join(line + b"\n" for line in envelope("s")([updates_out.update(said) for said in noted]))
+
+
 def _published(value: Any, given: Any) -> bytes:
     """The answer of `initialize`."""
     return jsonrpc.result(0, agents.initialize_result(msgspec.convert(value, Agent))) + b"\n"
@@ -125,4 +131,4 @@ def _record(value: Any) -> Run:
 
 
 READ = {"turn": _turn, "stream": _streamed, "between": _between, "agent": _agent, **agent_client_v2.READ}
-WRITE = {"turn": _told, "question": _asked, "agent": _published, **agent_client_v2.WRITE}
+WRITE = {"turn": _told, "question": _asked, "notes": _noted, "agent": _published, **agent_client_v2.WRITE}
