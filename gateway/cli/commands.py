@@ -290,10 +290,10 @@ def stdio(agent: str | None, *, protocol: str | None, place: Place, log_level: s
 @log_level
 @placed
 def revoke(agent: str, *, reason: str | None, restore: bool, place: Place, log_level: str) -> None:
-    """Take an agent's access away, or give it back.
+    """Take an agent's access away in Agent Context, or give it back.
 
     It gets no work and may do nothing any more, and its work is cancelled. An agent that registered is gone for clients
-    of every protocol, one of the route table for those of Agent Context. Where that door has access control, the
+    of every protocol, one of the route table only for those of Agent Context. Where that door has access control, the
     token's client needs the right `revoke`.
     """
     configure(log_level)

@@ -25,6 +25,8 @@ EVERY: Final = 2.0
 """Seconds between two looks of `top`."""
 LEAST_ID: Final = 4
 """Characters of a run's id that name it, if no other run's has them."""
+SHOWN: Final = 12
+"""Characters of a run's id in a table: its last, since the ids of runs of one minute begin alike."""
 
 
 class AdminClient:
@@ -99,7 +101,14 @@ async def list_runs(client: AdminClient, agent: str | None, status: str | None, 
     from gateway.cli.view import table
 
     rows = [
-        (run["id"], run["agent"], run["protocol"], run["status"], _ago(run["created_at"]), run["principal"] or "")
+        (
+            run["id"][-SHOWN:],
+            run["agent"],
+            run["protocol"],
+            run["status"],
+            _ago(run["created_at"]),
+            run["principal"] or "",
+        )
         for run in found["runs"]
     ]
     Console().print(table(("run", "agent", "from", "status", "begun", "person"), rows))

@@ -360,6 +360,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
         return f"'{given}' is not a name: letters, digits, '_' and '-' only"
     if kind == "string_pattern_mismatch" and "text" in where:
         return f"'{given}' is not a JSON pointer: '' or '/key/key'"
+    if kind == "string_pattern_mismatch" and "hosts" in where:
+        return f"'{given}' is not a host's name, which has no scheme, port or path"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     if words := _WORDS.get(kind):
         line = isinstance(given, str) and "list" in words
@@ -376,6 +378,8 @@ _WORDS = {
     "dict_type": "should be a mapping, not {kind}",
     "tuple_type": "should be a list, not {kind}",
     "list_type": "should be a list, not {kind}",
+    "int_parsing": "should be a whole number without a unit, not {kind}",
+    "float_parsing": "should be a number without a unit, not {kind}",
 }
 
 

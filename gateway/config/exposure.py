@@ -66,8 +66,8 @@ def warnings(config: Config, *, shared: bool, tls: bool, workers: int = 1) -> tu
 
 
 def cautions(config: Config) -> tuple[Mistake, ...]:
-    """Return what is `exposed`, protocols open beside closed ones or shut for everybody, what of documents is left to
-    others, and commands that cannot be started here.
+    """Return what is `exposed`, protocols open beside closed ones or shut for everybody, clients without a token, what
+    of documents is left to others, and commands that cannot be started here.
     """
     asking = ", ".join(name for name, options in config.inbound.items() if options.authenticates)
     others = [name for name, options in config.inbound.items() if asking and not options.authenticates]
@@ -87,7 +87,7 @@ def cautions(config: Config) -> tuple[Mistake, ...]:
 
             for target in route.places:
                 found += declined.cautions(route.binding, driven(config, target))
-    return tuple(dict.fromkeys((*found, *_not_there(config))))
+    return tuple(dict.fromkeys((*found, *_without_a_token(config), *_not_there(config))))
 
 
 def unasked(config: Config) -> tuple[Mistake, ...]:
@@ -203,13 +203,28 @@ def of_several(config: Config, workers: int) -> tuple[Mistake, ...]:
 
 def issuers(config: Config) -> Iterator[tuple[Where, JwtOptions]]:
     """The options for tokens whose issuer is asked for its keys, each with its place in the file."""
-    sections: list[tuple[Where, Any]] = [((), config)]
-    for where, section in sections:  # grows while it is walked: sections inside sections
+    for where, section in _sections(config):
         if isinstance(section, JwtOptions) and section.discovery is not None:
             yield where, section
-        elif isinstance(section, BaseModel | dict):
-            inner = section.items() if isinstance(section, dict) else section
-            sections += [((*where, key), value) for key, value in inner if isinstance(value, BaseModel | dict)]
+
+
+def _without_a_token(config: Config) -> Iterator[Mistake]:
+    """Warn of clients and operators that can show nothing by which they would be known."""
+    for where, section in _sections(config):
+        if getattr(section, "jwt", section) is None:
+            for at, client in enumerate(section.clients):
+                if client.digest is None and getattr(client, "public_key", None) is None:
+                    message = f"{client.name} cannot come in: give it a token or token_sha256, or name a `jwt`"
+                    yield config.mistake((*where, "clients", at), message)
+
+
+def _sections(config: Config) -> Iterator[tuple[Where, Any]]:
+    """Every section of the file, at any depth, with its place; routes are none."""
+    sections: list[tuple[Where, Any]] = [((), config)]
+    for where, section in sections:  # grows while it is walked: sections inside sections
+        yield where, section
+        inner = section.items() if isinstance(section, dict) else section
+        sections += [((*where, key), value) for key, value in inner if isinstance(value, BaseModel | dict)]
 
 
 def _targets(config: Config) -> Iterator[tuple[Where, TargetOptions]]:

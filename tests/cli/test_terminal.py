@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import select
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import statuses
+from tests.cli.conftest import interlingua, statuses
 from tests.support.processes import PROGRAM, ROOT, Gateway, environment, launch
 
 WITHIN = 60.0
@@ -98,6 +99,16 @@ def test_ctrl_c_and_ctrl_d_at_a_question_cancel_the_run_at_once(
     if where[0] == "--gateway":
         gateway: Gateway = request.getfixturevalue("gateway")
         gateway.process.wait_until(lambda: statuses(where[1], prompt) == ["error"], "told of the cancel")
+
+
+def test_a_table_of_runs_shows_of_each_id_what_names_the_run(gateway: Gateway) -> None:
+    there = ["--gateway", gateway.url]
+    assert interlingua("run", "mailcomposer", "hello", *there).returncode == 0
+    run = json.loads(interlingua("runs", "--limit", "1", *there).stdout)["id"]
+    with terminal("runs", "--limit", "1", *there) as screen:
+        screen.until(run[-12:])
+        assert screen.ended() == 0
+    assert interlingua("watch", run[-12:], *there).returncode == 0
 
 
 def test_a_question_is_asked_with_its_choices_until_its_answer_is_taken(where: list[str]) -> None:

@@ -305,3 +305,28 @@ def test_a_door_that_nobody_has_a_key_of_is_a_caution(access: str, told: list[st
     assert [(each.line, each.where, each.message) for each in cautions(config)] == [
         (1, "inbound.agent_context.access", message) for message in told
     ]
+
+
+def test_a_client_or_operator_that_can_show_nothing_is_a_caution() -> None:
+    table = """\
+inbound:
+  agent_connect:
+    authentication:
+      clients: [{name: bob}]
+      jwt: {key: "0123456789abcdef0123456789abcdef", audience: here, algorithms: [HS256]}
+  agent_protocol:
+    authentication:
+      clients:
+        - {name: ana, token: sesame}
+        - {name: bob}
+  agent_context: {access: {clients: [{name: eve, public_key: 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=}]}}
+operators: {clients: [{name: olga}]}
+"""
+    assert sorted((each.line, each.where, each.message) for each in cautions(loads(table, registry.scan()))) == [
+        (
+            10,
+            "inbound.agent_protocol.authentication.clients[1]",
+            "bob cannot come in: give it a token or token_sha256, or name a `jwt`",
+        ),
+        (12, "operators.clients[0]", "olga cannot come in: give it a token or token_sha256, or name a `jwt`"),
+    ]

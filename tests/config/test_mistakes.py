@@ -123,12 +123,17 @@ def test_mistakes_come_in_the_order_of_the_file(mistakes: Mistakes) -> None:
         ("a: {b: ${X}", "routes.yaml:1:12: not YAML: expected ',' or '}', but got '<stream end>'"),
         ("a: !!python/object:os.system x", "routes.yaml:1 a: not YAML: could not determine a constructor"),
         ("routes: !!int x", "routes.yaml:1 routes: not YAML: invalid literal"),
+        ("hosts: ['http://a']", "routes.yaml:1 hosts[0]: 'http://a' is not a host's name, which has no scheme"),
+        ("limits: {queue: many}", "routes.yaml:1 limits.queue: should be a whole number without a unit, not text"),
+        (
+            "limits: {door: {requests: 5s}}",
+            "routes.yaml:1 limits.door.requests: should be a number without a unit, not text",
+        ),
         ("limits: {client: {runs: 0}}", "routes.yaml:1 limits.client.runs: should be greater than or equal to 1"),
         (
             "limits: {door: {requests: true}}",
             "routes.yaml:1 limits.door.requests: should be a number, not true or false",
         ),
-        ("limits: {queue: many}", "routes.yaml:1 limits.queue: should be a valid integer"),
         ("limits: {route: {requests: 1}}", "routes.yaml:1 limits.route.requests: unknown key"),
         (
             "inbound: {door: {limits: {requests: 0}}}",
