@@ -416,8 +416,12 @@ class Directory:
                 await self._forget(AGENT + member.id, member)
                 changed.append(member.id)
                 continue
-            if member.heard > member.saved and now - member.saved >= liveness.heartbeat:
-                members.note(member, member.joined)
+            joined = member.joined
+            process = joined.process
+            if member.connection is not None:
+                process = members.gateway.process if member.connection.session.can_ask else ""
+            if process != joined.process or (member.heard > member.saved and now - member.saved >= liveness.heartbeat):
+                members.note(member, replace(joined, process=process))
             if member.tell(members.status(member)):
                 changed.append(member.id)
         if changed:

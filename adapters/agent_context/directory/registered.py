@@ -45,8 +45,8 @@ MOST_LEVELS: Final = 100
 class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A registration as every replica sees it. `record` is the agent's own less `auth`.
 
-    `process` is the gateway process that it is connected to, "" while it is connected to none. `seen` (epoch seconds)
-    is when it was last heard of, as far as was written down; `status` what its last heartbeat said.
+    `process` is the gateway process that can ask it over its connection, "" while none can. `seen` (epoch seconds) is
+    when it was last heard of, as far as was written down; `status` what its last heartbeat said.
     """
 
     record: JsonObject
@@ -253,9 +253,9 @@ class Liveness:
         return ACTIVE if said == ACTIVE else BUSY
 
     def holds(self, member: RegisteredAgent) -> bool:
-        """Whether nobody else may connect as it: its connection is there, can be asked, and is heard of."""
+        """Whether nobody else may connect as it: its connection is there now and heard of."""
         if self.silent(member):
             return False
         if member.connection is None:
             return self.elsewhere(member)
-        return member.connection.session.alive and member.connection.session.can_ask
+        return member.connection.session.alive and member.connection.session.connected

@@ -101,6 +101,11 @@ class McpSession(Protocol):
         """Whether `ask` works now: never in 2026-07-28; on Streamable HTTP while the client has a GET open, or has
         just lost it and may come back."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether what is asked reaches the client at once: `can_ask`, less a GET that is lost."""
+        return self.can_ask
+
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> msgspec.Raw:
         """A request to the client outside of any call, and its result. Cancelling the wait tells it so.
 

@@ -90,13 +90,14 @@ async def test_an_agent_that_the_directory_is_just_registering_when_its_gateway_
         over.set()
 
 
+@pytest.mark.parametrize("address", ["ws://127.0.0.1:{}/agent-context/ws", "http://127.0.0.1:{}/agent-context"])
 async def test_an_agent_is_taken_back_from_a_directory_that_was_away_a_moment_ago(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr(announcing, "FIRST_PAUSE", 3600.0)
 
     port = free_port()
-    url = f"ws://127.0.0.1:{port}/agent-context/ws"
+    url = address.format(port)
     async with rig(endpoints=LOCAL) as foreign:
         to = urlsplit(foreign.url).port
         async with contextlib.AsyncExitStack() as way:

@@ -76,6 +76,10 @@ class StreamableSession(HandshakeSession):
     def can_ask(self) -> bool:
         return self.standalone.open
 
+    @property
+    def connected(self) -> bool:
+        return self.standalone.read
+
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         return await self.standalone.ask(method, params, timeout)
 

@@ -151,7 +151,12 @@ class StandaloneStream:
     @property
     def open(self) -> bool:
         """Whether a client reads it, or may be back soon."""
-        return not self.stream.over and (self._gets > 0 or asyncio.get_running_loop().time() < self._until)
+        return not self.stream.over and (self.read or asyncio.get_running_loop().time() < self._until)
+
+    @property
+    def read(self) -> bool:
+        """Whether a client reads it now."""
+        return self._gets > 0
 
     @property
     def waiting(self) -> bool:

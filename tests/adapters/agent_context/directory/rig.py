@@ -66,7 +66,7 @@ class FakeSession:
         self.log_level: str | None = None
         self.bearer: str | None = None
         self.alive = True
-        self.can_ask = True
+        self.can_ask = self.connected = True
         self.reply = reply
         self.asked: list[tuple[str, JsonObject]] = []
         self.told: list[tuple[str, Any]] = []

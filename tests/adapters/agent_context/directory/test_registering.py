@@ -28,14 +28,14 @@ async def test_the_same_principal_takes_over_once_its_connection_has_gone_and_no
         assert not first.asked and second.asked
 
 
-@pytest.mark.parametrize("how", ["silent", "cannot be asked"])
+@pytest.mark.parametrize("how", ["silent", "has lost its GET"])
 async def test_a_connection_that_is_as_good_as_gone_is_taken_over_too(how: str) -> None:
     async with house() as it:
         first = await it.register()
         if how == "silent":
             it.clock.pass_(91)
         else:
-            first.can_ask = False
+            first.connected = False
         second = await it.register()
         it.hang_up(first)
         assert it.connection() is second and await it.status() == "active"

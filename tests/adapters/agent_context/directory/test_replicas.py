@@ -73,6 +73,22 @@ async def test_the_end_of_a_connection_and_silence_are_seen_by_the_other_replica
         assert await there.status("silent") == "inactive"
 
 
+async def test_an_agent_that_can_be_asked_no_more_is_offline_at_the_other_replica_and_may_come_there(
+    tmp_path: Path,
+) -> None:
+    async with two(tmp_path) as (here, there):
+        at = await here.register()
+        await settle(there)
+        for connected, status in ((False, "offline"), (True, "active"), (False, "offline")):
+            at.can_ask = at.connected = connected
+            await settle(here, there)
+            assert await there.status() == status
+        await there.register()
+        await settle(here, there)
+        assert (await here.status(), await there.status()) == ("active", "active")
+        assert here.connection() is None and [method for method, _ in at.told] == ["agent/error"]
+
+
 async def test_beats_heard_by_one_replica_keep_an_agent_active_at_the_other(tmp_path: Path) -> None:
     async with two(tmp_path) as (here, there):
         at = await here.register()
