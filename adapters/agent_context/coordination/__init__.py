@@ -8,7 +8,7 @@ here            Coordinator: the outbound half of that agent, which is there fro
 task_work.py    TaskWork: choose an agent, have it approved, have it try, take the next
 task_record.py  what is kept of a task: phases, moves, and the table of which move is legal when; the question whether
                 an agent may have it; runs seen as tasks: agent://tasks; which run a task is
-attempt_run.py  an attempt's run: started, found again, followed; what it says is said by the task
+attempt_run.py  an attempt's run: started, followed; what it says is said by the task
 choosing.py     who may have a task, best first; who waits, and how much each agent has to do
 
     inbound -> Tasks -> Gateway.runs.start(coordinator) -> Coordinator.run -> Gateway.runs.start(agent) -> agent
@@ -154,7 +154,7 @@ class Coordinator:
         attempt = KeptTask.of(context.run).attempt
         if attempt is not None:
             reason = context.run.cancel_reason or "its task is over"
-            await attempt_run.stop(self._gateway, context.run.id, attempt, reason)
+            await attempt_run.cancel(self._gateway, attempt_run.run_of(context.run.id, attempt), reason)
 
     async def aclose(self) -> None:
         """Nothing is open but runs."""

@@ -1,4 +1,4 @@
-"""An attempt at a task: a run of the chosen agent, started once, found again after a restart, followed to its end.
+"""An attempt at a task: a run of the chosen agent, started once, followed to its end, also after a restart.
 
 The task says what the attempt says: the text of the agent's output in one part, which begins anew with every attempt;
 thoughts, files' descriptions, tool calls, plans, usage and artifacts one for one, under names of the attempt's own, so
@@ -10,22 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from adapters.agent_context.codec import content
-from adapters.agent_context.coordination.task_record import HOPS, TARGET, Attempt
+from adapters.agent_context.coordination.task_record import HOPS, NAMESPACE, TARGET, Attempt
 from adapters.agent_context.wire import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.contract import Batch, Gateway, RunContext
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection
-from gateway.core.errors import AgentFailed, Denied, InterlinguaError, NotFound, Unavailable
+from gateway.core.errors import AgentFailed, Conflict, Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.output import Output
-from gateway.core.types import Agent, Answer, Interrupt, Outcome, Role, Run, RunQuery, RunRequest
+from gateway.core.types import Agent, Interrupt, Outcome, Role, Run, RunRequest
 from gateway.mcp.runs.tools import text_in
 from gateway.transport.tasks import TaskSet
 
@@ -47,7 +48,6 @@ ELSEWHERE_SECONDS: Final = 10.0
 TRIES: Final = 3
 """How often a task's client is asked what only somebody else may answer, or not alone; then the attempt fails."""
 
-Ask = Callable[[Interrupt], Awaitable[Answer]]
 _TOOL_CALLS = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 _PASSED = (*_TOOL_CALLS, e.PlanUpdated, e.UsageReported, e.Custom, e.ArtifactAdded)
 
@@ -59,9 +59,14 @@ class OverLimit(AgentFailed):
 # --- its run ---------------------------------------------------------------------------------------------------------
 
 
-async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, attempt: Attempt, hops: int) -> Run:
-    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.runs.start`, and Invalid if
-    the agent does not take the payload after all.
+def run_of(task_run: str, attempt: Attempt) -> str:
+    """The id of an attempt's run, of which there is one, however often and wherever it is started."""
+    return attempt.run or str(uuid.uuid5(NAMESPACE, f"{task_run}/{attempt.number}/{attempt.agent}"))
+
+
+async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, attempt: Attempt, hops: int) -> None:
+    """Start the run of an attempt that has been written down, unless it was. Raises the other errors of
+    `Gateway.runs.start`, and Invalid if the agent does not take the payload after all.
     """
     agent = await gateway.agents.get(attempt.agent, PROTOCOL)
     begun = content.task_of(agent, task.payload, at="/task/payload")
@@ -74,7 +79,7 @@ async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, atte
         protocol=PROTOCOL,
         metadata={
             **{key: value for key, value in whole.metadata.items() if key != TASK},
-            MARK: _mark(context.run.id, attempt),
+            MARK: f"{context.run.id}/{attempt.number}",
         },
         principal=whole.principal,
         tools=whole.tools,
@@ -86,30 +91,15 @@ async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, atte
             ATTEMPT: attempt.number,
             HOPS: hops,
         },
+        id=run_of(context.run.id, attempt),
         part_of=context.run.id,
     )
-    return await gateway.runs.start(request, files=begun.files, caller=context.caller)
-
-
-async def find(gateway: Gateway, task_run: str, attempt: Attempt) -> str | None:
-    """The id of the attempt's run; None if it was never started."""
-    if attempt.run is not None:
-        return attempt.run
-    query = RunQuery(agent=attempt.agent, protocol=PROTOCOL, metadata={MARK: _mark(task_run, attempt)}, limit=1)
-    found = await gateway.runs.list(query)
-    return found[0].id if found else None
-
-
-async def stop(gateway: Gateway, task_run: str, attempt: Attempt, reason: str) -> str | None:
-    """Cancel an attempt, if it was started; the id of its run then."""
-    run_id = await find(gateway, task_run, attempt)
-    if run_id is not None:
-        await cancel(gateway, run_id, reason)
-    return run_id
+    with contextlib.suppress(Conflict):  # it was started before, and its starter did not hear of it
+        await gateway.runs.start(request, files=begun.files, caller=context.caller)
 
 
 async def cancel(gateway: Gateway, run_id: str, reason: str) -> None:
-    """Cancel an attempt's run. Nothing is raised: it may have ended, or gone."""
+    """Cancel an attempt's run. Nothing is raised: it may have ended, or gone, or not been started."""
     with contextlib.suppress(InterlinguaError):
         await _here(lambda: gateway.runs.cancel(run_id, reason=reason))
 
@@ -121,10 +111,6 @@ async def described(gateway: Gateway, name: str) -> Agent:
     except NotFound:
         schema = projection.MESSAGE_OUTPUT_SCHEMA
         return Agent(name=name, input_schema=projection.MESSAGE_SCHEMA, output_schema=schema, text_output="/message")
-
-
-def _mark(task_run: str, attempt: Attempt) -> str:
-    return f"{task_run}/{attempt.number}"
 
 
 async def _here(change: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
@@ -144,10 +130,7 @@ async def _here(change: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
 
 
 class AttemptFollower:
-    """Follows one attempt: `go` returns its run once it has ended.
-
-    `ask` puts a question to the task's client; `limit` is the most output tokens.
-    """
+    """Follows one attempt: `go` returns its run once it has ended. `limit` is the most output tokens."""
 
     def __init__(
         self,
@@ -155,27 +138,23 @@ class AttemptFollower:
         context: RunContext,
         attempt: Attempt,
         speech: AttemptSpeech,
-        *,
-        ask: Ask,
         limit: int | None,
     ) -> None:
         self._gateway = gateway
         self._context = context
-        assert attempt.run is not None
         self._attempt = attempt
-        self._run_id = attempt.run
+        self._run_id = run_of(context.run.id, attempt)
         self._speech = speech
-        self._put = ask
         self._limit = limit
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._answering = TaskSet()
 
-    async def go(self, *, resumed: bool) -> Run:
+    async def go(self, told: Sequence[e.Event] | None) -> Run:
         """Pass on what the attempt says. Raises OverLimit, NotFound if it was deleted.
 
-        `resumed`: the task's log may have some of it already.
+        `told`: what the task has said of it before a restart, None if nothing.
         """
-        after = await self._begin(resumed)
+        after = await self._begin(told)
         try:
             async with self._gateway.runs.watch(self._run_id) as watch:
 
@@ -193,13 +172,12 @@ class AttemptFollower:
             for question in self._questions.values():
                 question.cancel()
 
-    async def _begin(self, resumed: bool) -> int:
+    async def _begin(self, told: Sequence[e.Event] | None) -> int:
         """Number of the last event of the attempt that needs not be passed on any more."""
         attempt = self._attempt
-        own = since_begun(await self._gateway.runs.events(self._context.run.id), attempt.number) if resumed else None
-        if own is not None:
+        if told is not None:
             theirs = await self._gateway.runs.events(self._run_id)
-            await self._speech.resume(own, [event for _, event in theirs])
+            await self._speech.resume(told, [event for _, event in theirs])
             return theirs[-1][0] if theirs else 0
         if attempt.number > 1:  # what an earlier one said is taken back
             self._context.emit(e.PartReplaced(part=TEXT, value=""))
@@ -235,7 +213,7 @@ class AttemptFollower:
     async def _asked(self, question_id: str, put: Interrupt) -> str:
         """Ask once, and answer the agent. Why it still waits for an answer; "" if it does not."""
         try:
-            answer = await self._put(put)
+            answer = await self._context.ask(put)
             if answer.outcome is Outcome.CANCELLED and self._context.cancelled:
                 return ""  # the attempt is cancelled as well, and with it the question
             run = await _here(lambda: self._gateway.runs.answer(self._run_id, answer, question_id))
@@ -258,13 +236,18 @@ class AttemptFollower:
         asked.cancel()
 
 
-def since_begun(log: Sequence[tuple[int, e.Event]], number: int) -> list[e.Event] | None:
-    """The part of a task's log since attempt `number` began; None if that is not in it."""
+def begun_at(log: Sequence[e.Event], number: int) -> int | None:
+    """Where in a task's log attempt `number` began; None if it did not."""
     for at in range(len(log) - 1, -1, -1):
-        event = log[at][1]
+        event = log[at]
         if isinstance(event, e.Custom) and event.name == MARK and (event.data or {}).get("attempt") == number:
-            return [event for _, event in log[at + 1 :]]
+            return at
     return None
+
+
+def used_in(log: Sequence[e.Event]) -> e.UsageReported:
+    """What a task's attempts have used, by its log."""
+    return next((event for event in reversed(log) if isinstance(event, e.UsageReported)), e.UsageReported())
 
 
 # --- what it says ----------------------------------------------------------------------------------------------------

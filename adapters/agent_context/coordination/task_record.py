@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,7 +21,8 @@ from adapters.agent_context.wire import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask, task_in
 from gateway.contract import Gateway
 from gateway.core import delta
-from gateway.core.errors import Conflict, Invalid, NotFound, Unavailable
+from gateway.core import events as e
+from gateway.core.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from gateway.core.types import (
     Answer,
     Failure,
@@ -48,9 +49,8 @@ ALLOWED: Final = "allowed"
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One agent's try. `run` is its run, None until that has started; `status` that run's last one, None until then.
-
-    `code` (of the error tree) and `error` say why it failed.
+    """One agent's try. `status` is its run's last one, None until then. `code` (of the error tree) and `error` say why
+    it failed. `run`, in records of older versions, is its run: now the id of that follows from the rest.
     """
 
     number: int
@@ -61,31 +61,18 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class PendingApproval(msgspec.Struct, frozen=True):
-    """The agent that a person is asked to approve for attempt `number`, and why it was chosen."""
-
-    number: int
-    agent: str
-    why: JsonObject
-
-
 class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`Run.upstream` of a task. It waits for an agent while no attempt is under way.
+    """`Run.upstream` of a task. It waits for an agent while no attempt is under way. What its run knows is not in it:
+    which agents a person has approved or is asked to, what was said and used.
 
     attempts: in order, the one under way last.
-    approved: agents that a person has approved for the task.
-    assignment: why the last attempt's agent was chosen (codec/ranking.py, `Ranking.explanation`).
+    assignment: why the last agent was chosen (codec/ranking.py, `Ranking.explanation`).
     failure: what the task fails with, once that is settled.
-    input_tokens, output_tokens: what the attempts that have ended used, None where none of them said.
     """
 
     attempts: tuple[Attempt, ...] = ()
-    approved: tuple[str, ...] = ()
-    asking: PendingApproval | None = None
     assignment: JsonObject = {}
     failure: Failure | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
 
     @property
     def attempt(self) -> Attempt | None:
@@ -106,30 +93,17 @@ class KeptTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     # --- changes: each returns the record after it -------------------------------------------------------------------
 
-    def ask(self, agent: str, why: JsonObject) -> KeptTask:
-        asking = PendingApproval(number=len(self.attempts) + 1, agent=agent, why=why)
-        return replace(self, asking=asking, assignment=why)
-
-    def approve(self) -> KeptTask:
-        assert self.asking is not None
-        return replace(self, asking=None, approved=(*self.approved, self.asking.agent))
-
     def choose(self, agent: str, why: JsonObject) -> KeptTask:
         """An agent gets it: a new attempt. Written before its run is started: whoever finds it looks for the run."""
         attempt = Attempt(number=len(self.attempts) + 1, agent=agent)
         return replace(self, attempts=(*self.attempts, attempt), assignment=why)
 
-    def start(self, run: str) -> KeptTask:
-        return self._with_last(run=run)
-
     def withdraw(self) -> KeptTask:
         return replace(self, attempts=self.attempts[:-1])
 
     def end(self, status: RunStatus, error: str, code: str = "agent_failed") -> KeptTask:
-        return self._with_last(status=status.value, error=error, code=code)
-
-    def _with_last(self, **changes: str) -> KeptTask:
-        return replace(self, attempts=(*self.attempts[:-1], replace(self.attempts[-1], **changes)))
+        last = replace(self.attempts[-1], status=status.value, error=error, code=code)
+        return replace(self, attempts=(*self.attempts[:-1], last))
 
 
 # --- the task itself -------------------------------------------------------------------------------------------------
@@ -175,25 +149,50 @@ APPROVAL_PAYLOAD_SCHEMA: Final[JsonObject] = {
 }
 
 
-def approval_question(task: DelegatedTask, asking: PendingApproval) -> Interrupt:
+def approval_question(task: DelegatedTask, number: int, agent: str, why: JsonObject) -> Interrupt:
+    """Asks a person to approve an agent for attempt `number`. `why` it was chosen."""
     return Interrupt(
-        id=f"{APPROVAL}{asking.number}-{asking.agent}",
+        id=f"{APPROVAL}{number}-{agent}",
         kind=APPROVAL_KIND,
-        message=f"Give the task {task.id} ({task.type}) to the agent {asking.agent}?",
-        payload={"agent": asking.agent, "why": asking.why, "task": document(task)},
+        message=f"Give the task {task.id} ({task.type}) to the agent {agent}?",
+        payload={"agent": agent, "why": why, "task": document(task)},
         answer_schema=APPROVAL_ANSWER_SCHEMA,
     )
 
 
-def is_approved(answer: Answer) -> bool:
+def open_approval(run: Run) -> Interrupt | None:
+    return next((each for each in run.interrupts if _is_approval(each)), None)
+
+
+def approved(asked: Interrupt, answer: Answer) -> str:
+    """The agent that was approved. Raises Denied if it was not."""
+    agent: str = asked.payload["agent"]
     chosen = answer.value.get(OPTION) if isinstance(answer.value, dict) else None
-    return answer.outcome is Outcome.ANSWERED and chosen == APPROVE
+    if answer.outcome is Outcome.ANSWERED and chosen == APPROVE:
+        return agent
+    raise Denied(f"the task was not approved for agent {agent}")
+
+
+def approved_in(log: Iterable[e.Event]) -> list[str]:
+    """The agents that were approved, by a task's log. Raises Denied if one was not."""
+    asked: dict[str, Interrupt] = {}
+    agents: list[str] = []
+    for event in log:
+        if isinstance(event, e.Interrupted) and _is_approval(event.interrupt):
+            asked[event.interrupt.id] = event.interrupt
+        elif isinstance(event, e.Resumed) and event.interrupt in asked:
+            agents.append(approved(asked[event.interrupt], event.answer))
+    return agents
+
+
+def _is_approval(asked: Interrupt) -> bool:
+    return asked.kind == APPROVAL_KIND and asked.id.startswith(APPROVAL)
 
 
 TASK: Final = "task"
 """Key of a task's run's metadata: the task's id; and of its input: the task."""
 NAMESPACE: Final = uuid.UUID("6b7a0a5c-4d1f-4c63-9b0e-2f4e6f0d8a51")
-"""Of the ids of tasks' runs: the same task has the same at every process, so that the store has it once."""
+"""Of the ids of runs of tasks and attempts: each has the same at every process, so that the store has it once."""
 MOST_LISTED: Final = 1000
 """Tasks that a listing has."""
 
@@ -248,7 +247,7 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
 
 def status_of(run: Run) -> str:
     """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
-    if any(each.kind == APPROVAL_KIND and each.id.startswith(APPROVAL) for each in run.interrupts):
+    if open_approval(run) is not None:
         return AWAITING
     kept = KeptTask.of(run)
     waits = run.status is RunStatus.RUNNING and kept.attempt is None and kept.failure is None

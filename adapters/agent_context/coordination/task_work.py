@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Raw
@@ -31,7 +32,7 @@ from gateway.contract import Gateway, RunContext
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, NotFound, Unavailable
-from gateway.core.types import Agent, Answer, Failure, Interrupt, Run, RunStatus
+from gateway.core.types import Agent, Failure, Interrupt, Run, RunStatus
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -78,10 +79,11 @@ class TaskWork:
         self._takes = TakesPayload(task.payload)
         self._agent: str | None = None  # which has it, as far as the queue is told
         self._unfit: dict[str, str] = {}  # agents that do not take it, and why
-        self._resumed = False  # the attempt under way was under way before a restart
-        self._starting: asyncio.Future[Run] | None = None  # the run of the attempt under way
+        self._approved: list[str] = []  # agents that a person has approved
+        self._used = e.UsageReported()  # what the attempts that have ended used
+        self._told: Sequence[e.Event] | None = None  # what was said before a restart of the attempt under way
+        self._starting: asyncio.Future[None] | None = None  # the run of the attempt under way
         self._over = False
-        self._given: dict[str, Answer] = {}  # answers from before a restart, by question: they may not have been heard
         self._refused_since: float | None = None  # loop time at which the gateway first would not start a run
         self._background = TaskSet()
 
@@ -131,17 +133,17 @@ class TaskWork:
 
     async def _stop(self, failure: Failure, reason: str, error: str) -> None:
         """The task fails: the attempt under way is cancelled for a reason, ends with the error, and is waited for."""
-        attempt, run_id = self._record.attempt, None
+        attempt = self._record.attempt
         if attempt is not None:
             if self._starting is not None:
                 await asyncio.wait((self._starting,), timeout=STOP_SECONDS)
             self._over = True
-            run_id = await attempt_run.stop(self._gateway, self._id, attempt, reason)
+            await attempt_run.cancel(self._gateway, attempt_run.run_of(self._id, attempt), reason)
             self._record = self._record.end(RunStatus.CANCELLED, error)
         await self._keep(replace(self._record, failure=failure))
-        if run_id is not None:
-            with contextlib.suppress(InterlinguaError):  # it was deleted, or the gateway stops
-                await self._gateway.runs.wait(run_id, STOP_SECONDS)
+        if attempt is not None:
+            with contextlib.suppress(InterlinguaError):  # it is not there, or the gateway stops
+                await self._gateway.runs.wait(attempt_run.run_of(self._id, attempt), STOP_SECONDS)
 
     async def _keep(self, record: KeptTask) -> None:
         self._record = record
@@ -150,31 +152,33 @@ class TaskWork:
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     async def _take_up(self) -> None:
-        """The attempt that was under way, if it was started; as if there were none, if it was not."""
+        """The attempt that was under way, if it was started; as if there were none, if it was not. Raises Denied for an
+        agent that was not approved.
+        """
         attempt = self._record.attempt
         if attempt is not None:  # at once: tasks that wait for its agent are taken up at the same time
             self._agent = attempt.agent
             self._chooser.queue.take(self._agent)
-        log_so_far = await self._gateway.runs.events(self._id)
-        self._given = {event.interrupt: event.answer for _, event in log_so_far if isinstance(event, e.Resumed)}
-        if attempt is None:
-            return
-        found = await attempt_run.find(self._gateway, self._id, attempt)
-        if found is None:
-            self._record = self._record.withdraw()
-            self._leave()
-            return
-        if attempt.run is None:
-            await self._keep(self._record.start(found))
-        self._resumed = True
+        said = [event for _, event in await self._gateway.runs.events(self._id)]
+        self._approved = record.approved_in(said)
+        begun = None if attempt is None else attempt_run.begun_at(said, attempt.number)
+        self._used = attempt_run.used_in(said[:begun])
+        if begun is not None:
+            self._told = said[begun + 1 :]
+        elif attempt is not None:
+            try:
+                await self._gateway.runs.get(attempt_run.run_of(self._id, attempt))
+            except NotFound:
+                self._record = self._record.withdraw()
+                self._leave()
 
     async def _begin(self) -> bool:
         """Choose an agent and have it begin. False if that is to be done again, or the task was cancelled.
 
         Raises what the task fails with where nobody is left.
         """
-        if self._record.asking is not None:  # since before a restart: it is the same question still
-            await self._ask_approval()
+        if (asked := record.open_approval(self._context.run)) is not None:  # since before a restart
+            await self._ask_approval(asked)
             return False
         ranking = await self._place()
         agent = self._agent
@@ -186,14 +190,15 @@ class TaskWork:
             self._unfit[agent] = unfit
             return False
         standing = next(one.candidate.standing for one in ranking.ranked if one.candidate.id == agent)
-        wanted = standing.approve or fits(agent, self._options.approve)
-        if wanted and agent not in self._record.approved:
+        wanted, why = standing.approve or fits(agent, self._options.approve), ranking.explanation(agent)
+        if wanted and agent not in self._approved:
             self._leave()  # a person may take days
-            await self._keep(self._record.ask(agent, ranking.explanation(agent)))
-            await self._ask_approval()
+            await self._keep(replace(self._record, assignment=why))
+            number = len(self._record.attempts) + 1
+            await self._ask_approval(record.approval_question(self._task, number, agent, why))
             return False
-        self._resumed = False
-        await self._keep(self._record.choose(agent, ranking.explanation(agent)))
+        self._told = None
+        await self._keep(self._record.choose(agent, why))
         return await self._start(self._record.attempts[-1])
 
     async def _start(self, attempt: Attempt) -> bool:
@@ -207,9 +212,9 @@ class TaskWork:
         start = attempt_run.start(self._gateway, self._context, self._task, attempt, self._hops() + 1)
         self._starting = asyncio.ensure_future(start)
         try:
-            run = await asyncio.shield(self._starting)
+            await asyncio.shield(self._starting)
         except asyncio.CancelledError:
-            self._starting.add_done_callback(self._unwanted)
+            self._starting.add_done_callback(partial(self._unwanted, attempt))
             raise
         except Unavailable as error:  # the gateway's own trouble, not the agent's: it stops, say
             log.info("task %s: no run of %s can be started: %s", self._id, attempt.agent, error)
@@ -225,16 +230,17 @@ class TaskWork:
             self._leave()
             await self._failed(Failure.of(error))
             return False
-        await self._keep(self._record.start(run.id))
         if self._context.cancelled:  # meanwhile, when there was nothing to cancel yet
-            await attempt_run.cancel(self._gateway, run.id, self._context.run.cancel_reason or "")
+            reason = self._context.run.cancel_reason or ""
+            await attempt_run.cancel(self._gateway, attempt_run.run_of(self._id, attempt), reason)
         return True
 
-    def _unwanted(self, started: asyncio.Future[Run]) -> None:
+    def _unwanted(self, attempt: Attempt, started: asyncio.Future[None]) -> None:
         if started.cancelled() or started.exception() is not None:
             return
         if self._over or self._context.cancelled:  # else the gateway stops, and finds it again
-            self._background.start(attempt_run.cancel(self._gateway, started.result().id, "its task is over"))
+            run_id = attempt_run.run_of(self._id, attempt)
+            self._background.start(attempt_run.cancel(self._gateway, run_id, "its task is over"))
 
     async def _follow(self) -> e.Event | None:
         """The task's end, or None if another agent is to try."""
@@ -266,15 +272,12 @@ class TaskWork:
         return e.RunFailed(failure=failure)
 
     async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
-        before = e.UsageReported(input_tokens=self._record.input_tokens, output_tokens=self._record.output_tokens)
-        speech = AttemptSpeech(self._context, self._gateway, agent, attempt.number, before)
+        speech = AttemptSpeech(self._context, self._gateway, agent, attempt.number, self._used)
         limit = self._task.needs.limits.max_tokens
-        follower = AttemptFollower(self._gateway, self._context, attempt, speech, ask=self._ask, limit=limit)
         try:
-            return await follower.go(resumed=self._resumed)
+            return await AttemptFollower(self._gateway, self._context, attempt, speech, limit).go(self._told)
         finally:
-            used = speech.used
-            self._record = replace(self._record, input_tokens=used.input_tokens, output_tokens=used.output_tokens)
+            self._used = speech.used
 
     async def _failed(self, failure: Failure, status: RunStatus = RunStatus.ERROR) -> None:
         agent = self._record.attempts[-1].agent
@@ -322,7 +325,7 @@ class TaskWork:
     async def _rank(self) -> Ranking:
         """Rank the agents that may have the task; an approved one that is there comes before all others."""
         failed = self._failures()
-        for agent in reversed(self._record.approved):
+        for agent in reversed(self._approved):
             if agent not in failed:
                 ranking = await self._chooser.rank(self._needs(only=agent), self._takes)
                 if ranking.ranked:
@@ -363,20 +366,8 @@ class TaskWork:
             told = f"{tried} agents failed; the last, {last.agent}: {why}"
         return AgentGone(told) if last.code in AWAY else AgentFailed(told)
 
-    # --- questions ---------------------------------------------------------------------------------------------------
-
-    async def _ask(self, interrupt: Interrupt) -> Answer:
-        """`RunContext.ask`, or what was answered before a restart."""
-        given = self._given.pop(interrupt.id, None)
-        return given if given is not None else await self._context.ask(interrupt)
-
-    async def _ask_approval(self) -> None:
+    async def _ask_approval(self, asked: Interrupt) -> None:
         """Raises Denied unless the agent is approved."""
-        asking = self._record.asking
-        assert asking is not None
-        answer = await self._ask(record.approval_question(self._task, asking))
-        if self._context.cancelled:
-            return
-        if not record.is_approved(answer):
-            raise Denied(f"the task was not approved for agent {asking.agent}")
-        await self._keep(self._record.approve())
+        answer = await self._context.ask(asked)
+        if not self._context.cancelled:
+            self._approved.append(record.approved(asked, answer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,10 +16,12 @@ from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination.task_record import assignment_of, task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid
+from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid, Unavailable
 from gateway.core.types import Artifact, RunStatus
+from gateway.runs import Engine
 from gateway.runs.live import LiveRun
 from tests.adapters.agent_context.coordination.rig import (
+    Proxy,
     candidate,
     described,
     fails,
@@ -184,6 +187,27 @@ async def test_thoughts_tools_plans_usage_and_files_of_an_attempt_are_the_tasks(
         assert isinstance(file, Artifact) and (file.name, file.media_type) == ("sum.txt", "text/plain")
         assert b"".join([chunk async for chunk in there.engine.files.open(file.id)]) == b"2+2=4"
         assert json.loads(bytes(done.output))["messages"] == [{"text": "four"}]
+
+
+async def test_an_attempt_whose_start_was_not_heard_of_is_not_begun_twice() -> None:
+    async def unheard(engine: Engine, request: Any, **more: Any) -> Any:
+        run = await engine.runs.start(request, **more)
+        if not heard:
+            heard.append(run.id)
+            raise Unavailable("the other process is gone")
+        return run
+
+    heard: list[str] = []
+    gateway = lambda engine: Proxy(engine, runs=Proxy(engine.runs, start=partial(unheard, engine)))  # noqa: E731
+    go = asyncio.Event()
+    async with house(agents={"a": holds("half", go)}, gateway=gateway) as there:
+        started = await there.delegate()
+        await until(lambda: bool(heard))
+        await until(lambda: there.text(started) == "half")
+        go.set()
+        done = await there.ended(started)
+        assert json.loads(bytes(done.output)) == {"messages": [{"text": "half done"}]}
+        assert [one.id for one in await there.attempts(done)] == heard and len(there.agents["a"].contexts) == 1
 
 
 async def test_usage_is_summed_over_the_attempts() -> None:

@@ -10,14 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from adapters.agent_context.coordination.attempt_run import run_of
 from adapters.agent_context.coordination.task_record import task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus
 from gateway.runs import Engine
-from tests.adapters.agent_context.coordination.rig import House, Proxy, candidate, fails, holds, house, says, task
+from tests.adapters.agent_context.coordination.rig import (
+    House,
+    Proxy,
+    candidate,
+    fails,
+    holds,
+    house,
+    says,
+    task,
+)
 from tests.support.scripted import Scripted, until
 
 
@@ -87,7 +98,7 @@ async def test_an_attempt_that_cannot_be_found_again_has_failed_and_the_next_age
         assert text(done) == "four " and [one.agent for one in await there.attempts(done)] == ["a", "b"]
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["before it is started", "before its id is known"])
+@pytest.mark.parametrize("begun", [False, True], ids=["before it is started", "before that is known"])
 async def test_an_attempt_is_started_once_wherever_the_gateway_dies(tmp_path: Path, begun: bool) -> None:
     def dies(engine: Engine) -> Any:
         async def start(request: Any, **more: Any) -> Any:
@@ -105,14 +116,55 @@ async def test_an_attempt_is_started_once_wherever_the_gateway_dies(tmp_path: Pa
         started = await there.delegate()
         await reached.wait()
         await until(lambda: not begun or len(there.agents["a"].contexts) == 1)
-        assert [(one.number, one.run) for one in there.kept(started).attempts] == [(1, None)]
+        assert [one.number for one in there.kept(started).attempts] == [1]
     agent = Scripted(never, attach=on_again) if begun else Scripted(says("half and more!"))
     async with house(agents={"a": agent}, file=tmp_path / "s.db") as there:
         done = await found(there, started.id)
         assert text(done).strip() == "half and more!"
         (attempt,) = await there.attempts(done)
         assert task_of(done)["attempts"] == [{"number": 1, "agent": "a", "status": "completed"}]
-        assert there.kept(done).attempts[0].run == attempt.id
+        assert run_of(done.id, there.kept(done).attempts[0]) == attempt.id
+
+
+async def test_an_attempt_of_an_older_version_goes_on_under_the_id_that_was_kept(tmp_path: Path) -> None:
+    def by_chance(engine: Engine) -> Any:
+        async def start(request: Any, **more: Any) -> Any:
+            run = await engine.runs.start(replace(request, id=None), **more)
+            live = engine.live[request.part_of]
+            attempt = {"number": 1, "agent": "a", "run": run.id}
+            await live.set_upstream({"state": "running", "attempts": [attempt], "approved": ["a"]})
+            await for_ever()
+
+        return Proxy(engine, runs=Proxy(engine.runs, start=start))
+
+    first = holds("half", asyncio.Event())
+    async with house(agents={"a": first}, file=tmp_path / "s.db", gateway=by_chance) as there:
+        started = await there.delegate()
+        await until(lambda: "state" in (there.engine.live[started.id].run.upstream or {}))
+    async with house(agents={"a": Scripted(never, attach=on_again)}, file=tmp_path / "s.db") as there:
+        done = await found(there, started.id)
+        assert text(done) == "half and more!" and len(await there.attempts(done)) == 1
+
+
+async def test_what_earlier_attempts_used_counts_after_a_restart(tmp_path: Path) -> None:
+    async def spends(context: RunContext) -> None:
+        context.emit(e.UsageReported(output_tokens=60))
+        await context.drain()
+        raise AgentFailed("spent")
+
+    async def again(context: RunContext) -> None:
+        context.emit(e.UsageReported(output_tokens=50))
+        await on_again(context)
+
+    ranked = candidate("a", 9), candidate("b", 5)
+    agents = {"a": spends, "b": holds("half", asyncio.Event())}
+    async with house(*ranked, agents=agents, file=tmp_path / "s.db") as there:
+        started = await there.delegate()
+        await until(lambda: there.text(started) == "half")
+    async with house(*ranked, agents={"a": never, "b": Scripted(never, attach=again)}, file=tmp_path / "s.db") as there:
+        done = await found(there, started.id)
+        events = [event for _, event in await there.engine.runs.events(done.id)]
+        assert [one.output_tokens for one in events if isinstance(one, e.UsageReported)] == [60, 110]
 
 
 async def test_an_attempt_that_ended_unseen_is_not_repeated(tmp_path: Path) -> None:
