@@ -17,7 +17,6 @@ from gateway.wire import jsonrpc
 NOTHING = Raw(b"{}")
 _ID = b'"sessionId"'
 
-_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _string = msgspec.json.Decoder(str).decode
 _update = msgspec.json.Decoder(SessionUpdate).decode
@@ -28,20 +27,6 @@ class _OfSession(Struct, rename="camel", gc=False):
 
 
 _of_session = msgspec.json.Decoder(_OfSession).decode
-
-
-def members(raw: Raw) -> dict[str, Raw]:
-    """An object's members; none of no params, or of what is no object. Half surrogate pairs stay as they are."""
-    if not raw:
-        return {}
-    try:
-        return _object(raw)
-    except (ValueError, RecursionError):
-        try:
-            found = jsonrpc.unpack(raw)
-        except (ValueError, RecursionError):
-            return {}
-        return {name: jsonrpc.raw(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def session_of(raw: Raw) -> str | None:
@@ -71,10 +56,10 @@ def update_of(params: Raw) -> tuple[str, Raw]:
     try:
         found = _update(params)
         if found.meta:
-            return found.session_id, replaced(found.update, **{PARAMS_META: found.meta})
+            return found.session_id, jsonrpc.replaced(found.update, **{PARAMS_META: found.meta})
         return found.session_id, found.update
     except (ValueError, RecursionError):
-        session, update = session_of(params), members(params).get("update")
+        session, update = session_of(params), jsonrpc.members(params).get("update")
         if session is None or not update:
             raise AgentBroken("a session/update without a session or an update") from None
         return session, update
@@ -84,21 +69,15 @@ def with_session(params: Raw, session: str) -> Raw:
     """The same params for another session; as they are if they name none."""
     if not params or _ID not in bytes(params):
         return params
-    found = members(params)
-    return replaced(params, sessionId=session) if "sessionId" in found else params
-
-
-def replaced(params: Raw, **values: Any) -> Raw:
-    """The same params with some members set, and those left out that are None now."""
-    found: dict[str, Any] = {**members(params), **values}
-    return jsonrpc.raw({name: value for name, value in found.items() if value is not None})
+    found = jsonrpc.members(params)
+    return jsonrpc.replaced(params, sessionId=session) if "sessionId" in found else params
 
 
 def renamed(result: Raw, name: Callable[[str], str]) -> Raw:
     """An answer with the session ids at its top, and in its list of sessions, exchanged by `name`."""
     if not result or _ID not in bytes(result):
         return result
-    found = members(result)
+    found = jsonrpc.members(result)
     changed = _rename(found, name)
     if "sessions" in found:
         try:

@@ -7,6 +7,7 @@ forms.py     elicitation: a question as a form, a form's result as an answer
 server/      serving clients: contract.py says what an adapter brings and what it gets
 client/      calling servers: contract.py likewise
 runs/        one run for one call of a client: followed, asked about, answered
+proxy.py     both ends: a server reached by an ask and a tell, for clients of any revision
 
 What is said over it (agents, runs, directories) is the adapters'. Sources: modelcontextprotocol.io/specification.
 """

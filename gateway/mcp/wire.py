@@ -41,6 +41,8 @@ CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
 MESSAGE: Final = "notifications/message"
 UPDATED: Final = "notifications/resources/updated"
+RESOURCE_SUBSCRIPTIONS: Final = "resourceSubscriptions"
+"""2026-07-28: the member of the filter of `subscriptions/listen` that is no flag, but the URIs of resources."""
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 OWN: Final = frozenset({INITIALIZE, PING, SET_LEVEL, DISCOVER, LISTEN})

@@ -178,7 +178,7 @@ class AgentClientOutbound:
 
 def _learn(session: AgentSession, method: str, params: Raw, result: Raw) -> None:
     if method == "session/set_mode":
-        mode = forwarded.members(params).get("modeId")
+        mode = jsonrpc.members(params).get("modeId")
         session.settings.set_mode(jsonrpc.unpack(mode) if mode else None)
     if method in ("session/set_mode", "session/set_config_option"):
         session.settings.settle(jsonrpc.unpack(result))

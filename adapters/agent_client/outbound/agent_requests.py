@@ -129,7 +129,7 @@ class AgentRequests:
         if session is None:
             await connection.shown()
         contexts = [context] if context is not None else []
-        if context is None and forwarded.session_of(params) is None and not forwarded.members(params).get("requestId"):
+        if context is None and forwarded.session_of(params) is None and not jsonrpc.members(params).get("requestId"):
             contexts = connection.contexts()
         told = False
         for each in contexts:
@@ -210,8 +210,8 @@ class AgentRequests:
         if _client(session.context, method) is None:
             if self._files is None or (method in CREATING and not self._may_run):
                 raise errors.unknown(method)
-            if method in CREATING and not forwarded.members(params).get("cwd"):
-                params = forwarded.replaced(params, cwd=self._files.root)
+            if method in CREATING and not jsonrpc.members(params).get("cwd"):
+                params = jsonrpc.replaced(params, cwd=self._files.root)
         return await governed.act(
             session, method, params, lambda found: self._serve(session, method, found, links=False)
         )
@@ -246,7 +246,7 @@ class AgentRequests:
         if method not in CREATING and method.startswith("terminal/"):
             caller = commands.lender(_read(params, _OfTerminal).terminal_id) or caller
         answer = await _asked(session, caller, method, params)
-        if method in CREATING and (name := forwarded.members(answer).get("terminalId")):
+        if method in CREATING and (name := jsonrpc.members(answer).get("terminalId")):
             commands.lend(str(jsonrpc.unpack(name)), caller)
         elif method == "terminal/release":
             commands.returned(_read(params, _OfTerminal).terminal_id)

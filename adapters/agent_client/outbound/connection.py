@@ -312,7 +312,7 @@ class AgentConnection:
                 made = made or [each for each, known in self._opening.items() if not known]
                 session = made[0] if len(made) == 1 else None  # one asked before it said which it has made
             return session, session.context if session is not None else None
-        asked = forwarded.members(params).get("requestId")
+        asked = jsonrpc.members(params).get("requestId")
         if asked:
             about = jsonrpc.unpack(asked)
             context = self._asking.get(about) if isinstance(about, int | str) else None

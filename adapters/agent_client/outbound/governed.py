@@ -72,7 +72,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
     rules = governing.run_governor_of(turn.context) if turn is not None else None
     if not governor.judges:
         place = await _place(governor, wanted, path)
-        return await do(params if place is None else forwarded.replaced(params, **{wanted.path: place}))
+        return await do(params if place is None else jsonrpc.replaced(params, **{wanted.path: place}))
     if turn is None or rules is None:
         await governor.stray(session.thread or "", wanted.tool, arguments, why=OUTSIDE)
         raise errors.denied(Denied(f"{method}: {OUTSIDE}"))
@@ -93,7 +93,7 @@ async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw
             return await do(params)
         if await _place(governor, wanted, path) != place:
             raise Invalid(f"/{wanted.path}: leads elsewhere than when it was decided", path=f"/{wanted.path}")
-        return await do(forwarded.replaced(params, **{wanted.path: place}))
+        return await do(jsonrpc.replaced(params, **{wanted.path: place}))
 
     return await _audited(rules, call, done())
 
@@ -159,12 +159,12 @@ def mounted(governor: governing.Governor | None, params: Raw) -> tuple[Raw, list
     own = governor.servers if governor is not None else ()
     if not own:
         return params, []
-    said = forwarded.members(params).get(SERVERS)
+    said = jsonrpc.members(params).get(SERVERS)
     given: list[Any] = jsonrpc.unpack(said) if said else []
     names = {one.name for one in own}
     others = [each for each in given if not (isinstance(each, dict) and each.get("name") in names)]
     lost = [LOST_SERVERS] if len(others) < len(given) else []
-    return forwarded.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
+    return jsonrpc.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
 
 
 def _entry(one: governing.ToolServer) -> JsonObject:

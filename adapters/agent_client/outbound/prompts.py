@@ -25,7 +25,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client import forwarded
 from adapters.agent_client.codec import turn as codec
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn as turn_v2
@@ -301,7 +300,7 @@ class AcknowledgedPrompt:
         self._answer.set_result(answer if isinstance(answer, InterlinguaError) else None)
         if isinstance(answer, InterlinguaError):
             return
-        if forwarded.members(answer).get("messageId"):
+        if jsonrpc.members(answer).get("messageId"):
             self.inserted()
         else:
             self._release(self._session.take)

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from adapters.agent_client import forwarded
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.updates_in import SpokenSession
 from adapters.agent_client.codec.version import V1
@@ -88,7 +87,7 @@ def recorded(context: ThreadContext) -> SessionRecord | None:
 
 def asked(params: Raw) -> SessionRecord:
     """Read a client's `session/new`, `session/load` or `session/resume`, as far as it is needed again."""
-    found = {name: jsonrpc.unpack(value) for name, value in forwarded.members(params).items()}
+    found = {name: jsonrpc.unpack(value) for name, value in jsonrpc.members(params).items()}
     cwd, servers, folders = (found.get(name) for name in ("cwd", "mcpServers", "additionalDirectories"))
     return SessionRecord(
         session="",

@@ -227,8 +227,8 @@ class AgentSessions:
             if method == "session/load" and (partial or session.busy or session.run is not None or session.late):
                 raise Unsupported(f"{self._connections.name} cannot replay session {session.thread} now")
             session.seen(context)
-            if "cwd" not in forwarded.members(params):
-                params = forwarded.replaced(params, cwd=self._default(governing.governor_of(context)).cwd)
+            if "cwd" not in jsonrpc.members(params):
+                params = jsonrpc.replaced(params, cwd=self._default(governing.governor_of(context)).cwd)
             name = known.session if known else session.thread or ""
             profile = known.profile if known else self._connections.profile(context.caller)
             await self._recovered(session)
@@ -246,7 +246,7 @@ class AgentSessions:
             telling: AbstractContextManager[None] = nullcontext()
             if method == "session/resume" and loads:
                 method, telling = "session/load", session.telling(Stray.KNOWN)
-            elif method == "session/load" or "replayFrom" in forwarded.members(params):
+            elif method == "session/load" or "replayFrom" in jsonrpc.members(params):
                 telling = session.telling(Stray.HISTORY)
             told = {"fresh": known.fresh, "files": known.files} if known is not None else {}
             record = replace(asked(params), session=name, profile=profile, partial=partial, **told)
@@ -542,4 +542,4 @@ class AgentSessions:
 def losing(answer: Raw, lost: list[str]) -> Raw:
     """The answer, naming in its `_meta` what was asked for in vain."""
     said = with_meta(as_object(jsonrpc.unpack(answer)), OURS, {"lost": lost}) if lost else {}
-    return forwarded.replaced(answer, _meta=said["_meta"]) if lost else answer
+    return jsonrpc.replaced(answer, _meta=said["_meta"]) if lost else answer

@@ -8,7 +8,7 @@ switchboard.py  the inbound half: which client offers what, and its end of each 
 tunnels.py      the outbound half: what each session was offered (offers.py)   agent_end.py  the agent's ends
 shim_ends.py    ends of agents that do not, on this machine: an MCP server that they start, shim.py
 http_doors.py   and elsewhere: Streamable HTTP on the gateway's port
-translation.py  ends that speak another revision of MCP than the server   proxy.py  and MCP over HTTP
+translation.py  ends that speak another revision of MCP than the server, or MCP over HTTP: behind them is a proxy
 tool_rules.py   which calls of tools the rules of a route let through
 
 Between the halves an MCP connection is named by the switchboard. `mcp/connect` has `sessionId` and `name` besides, and

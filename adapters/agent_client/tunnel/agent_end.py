@@ -184,7 +184,7 @@ class AgentEnd:
         if self._translation is not None:
             self._translation.tell(message)
         elif client is not None:
-            client.caller.tell(MESSAGE, forwarded.replaced(message, connectionId=client.id))
+            client.caller.tell(MESSAGE, jsonrpc.replaced(message, connectionId=client.id))
 
     async def send(self, message: Raw) -> tuple[ClientEnd, Raw]:
         """Send a message to the client, past the rules. Returns the client's end, and the answer as it came."""
@@ -253,7 +253,7 @@ class AgentEnd:
 
     async def _sent(self, client: ClientEnd, message: Raw) -> Raw:
         try:
-            return await client.caller.ask(MESSAGE, forwarded.replaced(message, connectionId=client.id))
+            return await client.caller.ask(MESSAGE, jsonrpc.replaced(message, connectionId=client.id))
         except Unavailable:
             self._lost(client)
             raise
@@ -289,7 +289,7 @@ class AgentEnd:
         """Shake hands again. The agent has its answer already: a newer one is not passed on."""
         await self._sent(client, hello)
         if self._initialized is not None:
-            client.caller.tell(MESSAGE, forwarded.replaced(self._initialized, connectionId=client.id))
+            client.caller.tell(MESSAGE, jsonrpc.replaced(self._initialized, connectionId=client.id))
 
 
 # --- ends of agents that speak MCP over the connection themselves ---------------------------------------------------
@@ -303,11 +303,11 @@ class ConnectedEnd(AgentEnd):
         self.connection = connection
 
     async def asked(self, message: Raw) -> Raw:
-        return await self.connection.ask(MESSAGE, forwarded.replaced(message, connectionId=self.id, requestId=None))
+        return await self.connection.ask(MESSAGE, jsonrpc.replaced(message, connectionId=self.id, requestId=None))
 
     async def told(self, message: Raw) -> None:
         await self.connection.drain()
-        self.connection.tell(MESSAGE, forwarded.replaced(message, connectionId=self.id, requestId=None))
+        self.connection.tell(MESSAGE, jsonrpc.replaced(message, connectionId=self.id, requestId=None))
 
 
 class _Meta(Struct, gc=False):
@@ -355,7 +355,7 @@ class StatelessEnd(AgentEnd):
         if self._translation is None and not self._known:
             client = await self.connected()
             if not client.stateless:
-                meta = forwarded.members(said.params).get("_meta")
+                meta = jsonrpc.members(said.params).get("_meta")
                 try:
                     await self._unwrapped(jsonrpc.raw({"method": wire.DISCOVER, "params": {"_meta": meta or {}}}))
                 except jsonrpc.RpcError as error:
@@ -378,7 +378,7 @@ class StatelessEnd(AgentEnd):
             return
         await self.connection.drain()
         about: dict[str, Any] = {"connectionId": None, "serverId": self.server.id, "requestId": request}
-        self.connection.tell(MESSAGE, forwarded.replaced(message, **about))
+        self.connection.tell(MESSAGE, jsonrpc.replaced(message, **about))
 
     def _owner(self, params: Raw) -> str | int | None:
         """The request of a notification that names none: by progress token, else a subscription, or the only one."""

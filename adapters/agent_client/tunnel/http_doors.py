@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from adapters.agent_client.tunnel.proxy import McpProxy, UpstreamEnd
-    from gateway.mcp.server.http.streamable import StreamableEndpoint
+    from adapters.agent_client.tunnel.translation import ProxiedEnd
 
 MOUNT: Final = "/agent-client"
 """Where the protocol is mounted unless told otherwise."""
@@ -88,7 +87,7 @@ class HttpDoor:
         self._ends = ends
         self._closed = closed
         self._lock = asyncio.Lock()
-        self._behind: tuple[UpstreamEnd, McpProxy, StreamableEndpoint] | None = None
+        self._behind: ProxiedEnd | None = None
 
     @property
     def entry(self) -> JsonObject:
@@ -105,28 +104,21 @@ class HttpDoor:
 
     async def _reached(self) -> ASGIApp:
         from adapters.agent_client.tunnel.translation import reached
-        from gateway.mcp.server.http.streamable import StreamableEndpoint
-        from gateway.mcp.server.hub import Hub
 
         async with self._lock:
-            if self._behind is not None and not self._behind[0].there:
+            if self._behind is not None and not self._behind.there:
                 await self._leave()
             if self._behind is None:
                 try:
-                    upstream, proxy = await reached(self._ends, self._server)
+                    self._behind = await reached(self._ends, self._server)
                 except AgentError as error:
                     raise Unavailable(f"the MCP server is not there: {error}") from error
-                self._behind = upstream, proxy, StreamableEndpoint(Hub(proxy))
-            return self._behind[2]
+            return self._behind.proxy.http
 
     async def _leave(self) -> None:
         behind, self._behind = self._behind, None
         if behind is not None:
-            upstream, proxy, streamable = behind
-            streamable.hub.stop()
-            proxy.close()
-            await streamable.aclose()
-            await upstream.hang_up()
+            await behind.hang_up()
 
     async def aclose(self) -> None:
         self._closed()

@@ -105,7 +105,7 @@ def connecting(server: Offered, meta: Raw | None) -> JsonObject:
 
 def unwrapped(carrier: Raw) -> Raw:
     """The result in the answer of somebody stateless. Raises RpcError with the error in it, or for what is neither."""
-    found = forwarded.members(carrier)
+    found = jsonrpc.members(carrier)
     if "result" in found:
         return found["result"]
     error = jsonrpc.unpack(found["error"]) if "error" in found else None
@@ -132,7 +132,7 @@ def read(params: Raw) -> McpMessage:
     try:
         return _message(params or forwarded.NOTHING)
     except (ValueError, RecursionError):  # half a surrogate pair in it, maybe
-        found = forwarded.members(params)
+        found = jsonrpc.members(params)
         if not found:
             return unpacked(params, McpMessage)
         known = {name: found[name] for name in McpMessage.__struct_encode_fields__ if name in found}

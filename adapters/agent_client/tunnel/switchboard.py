@@ -95,13 +95,13 @@ class Switchboard:
         self._drop(line)
         if line.theirs is None:
             return forwarded.NOTHING
-        return await line.client.asking(method, forwarded.replaced(params, connectionId=line.theirs))
+        return await line.client.asking(method, jsonrpc.replaced(params, connectionId=line.theirs))
 
     def tell(self, method: str, params: Raw) -> None:
         """A notification of an agent's. Dropped where nobody takes it: the client reads slowly, or is stateless."""
         line = self._lines.get(mcp_messages.read(params).connection_id or "")
         if line is not None and line.theirs is not None and line.client.flowing:
-            line.client.telling(method, forwarded.replaced(params, connectionId=line.theirs, requestId=None))
+            line.client.telling(method, jsonrpc.replaced(params, connectionId=line.theirs, requestId=None))
 
     async def _connect(self, asked: Host, params: Raw) -> Raw:
         wanted = mcp_messages.unpacked(params, mcp_messages.Connect)
@@ -113,7 +113,7 @@ class Switchboard:
         if len(self._by_client.get(client, ())) >= MOST:
             raise mcp_messages.unavailable("too many connections to MCP servers of this client")
         if client not in self._stateless:
-            meta = forwarded.members(params).get("_meta")
+            meta = jsonrpc.members(params).get("_meta")
             try:
                 answer = await client.asking(CONNECT, jsonrpc.raw(mcp_messages.connecting(server, meta)))
                 theirs = mcp_messages.unpacked(answer, mcp_messages.Connected).connection_id
@@ -124,18 +124,18 @@ class Switchboard:
         line = Line(uuid.uuid4().hex, client, session, server, theirs)
         self._lines[line.id] = line
         self._by_client.setdefault(client, {})[theirs or line.id] = line
-        return forwarded.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
+        return jsonrpc.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
 
     async def _asked(self, line: Line, params: Raw) -> Raw:
         await line.client.drained()
         if line.theirs is not None:
-            renamed = forwarded.replaced(params, connectionId=line.theirs, requestId=None)
+            renamed = jsonrpc.replaced(params, connectionId=line.theirs, requestId=None)
             return await line.client.asking(MESSAGE, renamed)
         number = f"{line.id}-{next(self._numbers)}"
         line.asked[number] = mcp_messages.read(params).request_id
         try:
             about: dict[str, Any] = {"connectionId": None, "serverId": line.server.id, "requestId": number}
-            return await line.client.asking(MESSAGE, forwarded.replaced(params, **about))
+            return await line.client.asking(MESSAGE, jsonrpc.replaced(params, **about))
         finally:
             del line.asked[number]
 
@@ -150,7 +150,7 @@ class Switchboard:
             line.session.agent,
             PROTOCOL,
             MESSAGE,
-            forwarded.replaced(params, connectionId=line.id),
+            jsonrpc.replaced(params, connectionId=line.id),
             thread=line.session.id,
         )
 
@@ -166,7 +166,7 @@ class Switchboard:
             raise mcp_messages.unavailable("there is no such connection")
         about["connectionId"] = line.id
         await line.client.gateway.backchannel.forward(
-            line.session.agent, PROTOCOL, MESSAGE, forwarded.replaced(params, **about), thread=line.session.id
+            line.session.agent, PROTOCOL, MESSAGE, jsonrpc.replaced(params, **about), thread=line.session.id
         )
 
     def left(self, client: Host) -> None:

@@ -7,7 +7,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from msgspec import Raw
 
-from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.offers import OfferedServer
@@ -44,7 +43,7 @@ async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[
     name = server.offered.name
     if method == LIST:
         return _allowed(await send(), governor, server)
-    called = forwarded.members(params)
+    called = jsonrpc.members(params)
     tool = jsonrpc.unpack(called["name"]) if "name" in called else None
     arguments = jsonrpc.unpack(called["arguments"]) if called.get("arguments") else {}
     if not isinstance(tool, str):
@@ -85,12 +84,12 @@ def _allowed(result: Raw, governor: governing.Governor, server: OfferedServer) -
     def may_have(tool: str) -> bool:
         return governor.offers(tool, name) and (patterns is None or fits(tool, patterns))
 
-    tools: Any = forwarded.members(result).get("tools")
+    tools: Any = jsonrpc.members(result).get("tools")
     listed = jsonrpc.unpack(tools) if tools else []
     if not isinstance(listed, list):
         raise jsonrpc.RpcError(mcp_messages.BROKEN, "the list of tools is none")
     kept = [tool for tool in listed if isinstance(tool, dict) and may_have(str(tool.get("name")))]
-    return forwarded.replaced(result, tools=kept)
+    return jsonrpc.replaced(result, tools=kept)
 
 
 def _patterns(server: OfferedServer) -> Iterable[str] | None:

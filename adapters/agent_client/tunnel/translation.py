@@ -1,25 +1,72 @@
-"""Stands between an agent and a client's MCP server that speak different revisions of MCP, with `McpProxy`."""
+"""Ends behind which a proxy stands, for MCP clients of another revision than the client's server, or over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from adapters.agent_client.tunnel.agent_end import Asked, McpPeer, OpenEnds, Told
+from msgspec import Raw
+
+from adapters.agent_client.tunnel import mcp_messages, tool_rules
+from adapters.agent_client.tunnel.agent_end import AgentEnd, Asked, McpPeer, OpenEnds, Told
 from adapters.agent_client.tunnel.mcp_messages import McpMessage, unpacked
 from adapters.agent_client.tunnel.offers import OfferedServer
-from adapters.agent_client.tunnel.proxy import ANY, McpProxy, UpstreamEnd
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone
 from gateway.core.version import version
 from gateway.mcp import wire
-from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.pipe import PipeSession
+from gateway.mcp.proxy import ANY, McpProxy
 from gateway.transport.pipe import Inbox, Unreadable
 
 HELD = 1024 * 1024
 """Bytes on the way from which on the sender waits."""
+
+
+class ProxiedEnd(AgentEnd):
+    """An end that is the gateway's own. `start` it once, `hang_up` at the end."""
+
+    def __init__(self, server: OfferedServer, ends: OpenEnds, capabilities: JsonObject, info: JsonObject) -> None:
+        super().__init__(server, ends)
+        self.proxy = McpProxy(
+            server.offered.name or "an MCP server",
+            self._request,
+            lambda method, params: self.tell(mcp_messages.message(method, params)),
+            capabilities=capabilities,
+            info=info,
+            rules=partial(tool_rules.asked, server),
+        )
+
+    async def start(self) -> None:
+        """Shake hands, if the server does that. Raises RpcError, and the errors of the tree."""
+        client = await self.connected()
+        await self.proxy.start(modern=client.stateless)
+
+    @property
+    def there(self) -> bool:
+        """Whether it is connected to the client that it was connected to."""
+        return self._client is not None
+
+    async def hang_up(self) -> None:
+        await self.proxy.aclose()
+        await super().hang_up()
+
+    async def _request(self, method: str, params: JsonObject) -> Raw:
+        """Rules were asked by the proxy."""
+        message = mcp_messages.message(method, params)
+        result = await self._unwrapped(message)
+        if method == wire.INITIALIZE:
+            self._hello = message
+        return result
+
+    async def asked(self, message: Raw) -> Raw:
+        said = mcp_messages.read(message)
+        return await self.proxy.asked(said.method, said.params)
+
+    async def told(self, message: Raw) -> None:
+        said = mcp_messages.read(message)
+        await self.proxy.heard(said.method, said.params)
 
 
 class MemoryPipe:
@@ -48,12 +95,11 @@ class MemoryPipe:
 class Translation:
     """See `agent_end.McpTranslation`: its peer is the proxy's MCP client. Made by `begun`."""
 
-    def __init__(self, upstream: UpstreamEnd, proxy: McpProxy, asked: Asked, told: Told) -> None:
-        self._upstream = upstream
-        self._proxy = proxy
-        ours = MemoryPipe(upstream.name)
-        theirs = MemoryPipe(upstream.name, ours)
-        self._serving = asyncio.create_task(PipeSession(Hub(proxy), None).run(theirs))
+    def __init__(self, end: ProxiedEnd, asked: Asked, told: Told) -> None:
+        self._end = end
+        ours = MemoryPipe(end.server.offered.name)
+        theirs = MemoryPipe(end.server.offered.name, ours)
+        self._serving = asyncio.create_task(end.proxy.converse(theirs))
         self._mcp = McpPeer(ours, asked, told)
         self._mcp.peer.start()
         self.ask = self._mcp.ask
@@ -61,10 +107,9 @@ class Translation:
 
     async def aclose(self) -> None:
         await self._mcp.peer.aclose()
-        self._proxy.close()
         self._serving.cancel()
         await asyncio.wait([self._serving])
-        await self._upstream.hang_up()
+        await self._end.hang_up()
 
 
 async def begun(ends: OpenEnds, server: OfferedServer, first: McpMessage, asked: Asked, told: Told) -> Translation:
@@ -72,22 +117,21 @@ async def begun(ends: OpenEnds, server: OfferedServer, first: McpMessage, asked:
 
     `first`: the request that the agent's MCP client begins with: it says what that can do.
     """
-    upstream, proxy = await reached(ends, server, *_introduced(first))
-    return Translation(upstream, proxy, asked, told)
+    return Translation(await reached(ends, server, *_introduced(first)), asked, told)
 
 
 async def reached(
     ends: OpenEnds, server: OfferedServer, capabilities: JsonObject = ANY, info: JsonObject | None = None
-) -> tuple[UpstreamEnd, McpProxy]:
+) -> ProxiedEnd:
     """The server, for MCP clients of any revision. It is told what the agent's is known to be able to."""
-    upstream = UpstreamEnd(server, ends, capabilities, info or {"name": "interlingua", "version": version()})
-    ends.add(upstream)
+    end = ProxiedEnd(server, ends, capabilities, info or {"name": "interlingua", "version": version()})
+    ends.add(end)
     try:
-        await upstream.start()
+        await end.start()
     except BaseException:
-        await upstream.hang_up()
+        await end.hang_up()
         raise
-    return upstream, McpProxy(server, upstream)
+    return end
 
 
 def _introduced(first: McpMessage) -> tuple[JsonObject, JsonObject | None]:

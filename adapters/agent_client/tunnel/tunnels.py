@@ -58,7 +58,7 @@ class Tunnels:
         """The params that open a session, as its agent is to get them; and what of them it cannot have, by its loss."""
         if b'"%s"' % TYPE.encode() not in bytes(params):
             return params, []
-        servers = forwarded.members(params).get(SERVERS)
+        servers = jsonrpc.members(params).get(SERVERS)
         found: list[JsonObject] = jsonrpc.unpack(servers) if servers else []
         offers = {id(each.whole): each for each in mcp_messages.offered(found)}
         if not offers:
@@ -72,7 +72,7 @@ class Tunnels:
                 lost = [LOST_SERVERS]
             else:
                 told.append(entry)
-        return forwarded.replaced(params, **{SERVERS: told}), lost
+        return jsonrpc.replaced(params, **{SERVERS: told}), lost
 
     async def _declared(self, session: AgentSession, connection: AgentConnection, offer: Offered) -> JsonObject | None:
         server = OfferedServer(session, offer)
@@ -134,9 +134,9 @@ class Tunnels:
         server = self._offered(connection, mcp_messages.unpacked(params, mcp_messages.Connect).server)
         self.ends.check_room(server)
         end = ConnectedEnd(server, self.ends, connection)
-        client = await end.connected(forwarded.members(params).get("_meta"))
+        client = await end.connected(jsonrpc.members(params).get("_meta"))
         self.ends.add(end)
-        return forwarded.replaced(client.answer, connectionId=end.id, stateless=None)
+        return jsonrpc.replaced(client.answer, connectionId=end.id, stateless=None)
 
     def _offered(self, connection: AgentConnection, id: str) -> OfferedServer:
         server = self._servers.get(id)

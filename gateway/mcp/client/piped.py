@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject
-from gateway.mcp import versions, wire
+from gateway.mcp import wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
+from gateway.mcp.client.session import Channel
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire.jsonrpc import Id, Malformed
@@ -23,17 +24,16 @@ MOST_ASKED = 100
 _OF_ANSWERS = frozenset(("jsonrpc", "result", "error", "protocolVersion"))
 
 
-class PipedChannel:
-    """See `Channel`. Owns its pipe. Made on the running loop.
+class PipedChannel(Channel):
+    """See `Channel`. Owns its pipe.
 
     prints: whether its server may print other things among its messages, as programs do on standard output.
     """
 
     def __init__(self, pipe: Pipe, calls: OutgoingCalls, *, prints: bool = False) -> None:
-        self.version = ""
+        super().__init__(pipe.name)
         self._prints = prints
         self._greeting: tuple[Id, str] | None = None
-        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._calls = calls
         heard = _Heard(self, calls)
         self.peer = Peer(pipe, heard, concurrency=MOST_ASKED, answer_garbage=False, batches=True, agent=True)
@@ -42,27 +42,8 @@ class PipedChannel:
         self._watch = asyncio.create_task(self._end(), name=f"{pipe.name} end")
 
     @property
-    def name(self) -> str:
-        return self.peer.pipe.name
-
-    @property
     def alive(self) -> bool:
         return self.peer.gone is None
-
-    @property
-    def lasting(self) -> bool:
-        return not versions.modern(self.version)
-
-    @property
-    def shared(self) -> bool:
-        """See `Channel`: so it is where a server asks nothing but in its answers."""
-        return versions.modern(self.version)
-
-    def speak(self, version: str) -> None:
-        self.version = version
-
-    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
-        """See `Channel`: a pipe's session lasts as long as the pipe."""
 
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         if method in wire.GREETINGS:

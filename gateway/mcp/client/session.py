@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -23,50 +24,60 @@ from gateway.wire.jsonrpc import RpcError
 log = logging.getLogger(__name__)
 
 
-class Channel(Protocol):
-    """One connection to a server. Made by opening.py, used by one session.
+async def _unset() -> None:
+    raise AssertionError("a channel is used by a session")
 
-    version: the revision that is spoken; "" until that is known.
+
+class Channel(ABC):
+    """One connection to a server, used by one session. Made on the running loop.
+
+    name: of the other end, for logs and error messages. version: the revision that is spoken; "" until that is known.
+    closed: done, with the reason, once it is all over.
     """
 
-    @property
-    def version(self) -> str: ...
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.version = ""
+        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self._handshake: Callable[[], Awaitable[None]] = _unset
 
     def speak(self, version: str) -> None:
         """From now on this revision is spoken, none as long as it is "". Called by the session."""
+        self.version = version
 
     def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
         """`renew` shakes hands again, for a server that has forgotten the session: only Streamable HTTP does."""
-
-    @property
-    def name(self) -> str:
-        """The name of the other end, for logs and error messages."""
-
-    @property
-    def closed(self) -> asyncio.Future[AgentGone]:
-        """Done, with the reason, once it is all over."""
+        self._handshake = renew
 
     @property
     def alive(self) -> bool:
         """False once nothing more can come of it."""
+        return not self.closed.done()
 
     @property
     def lasting(self) -> bool:
         """See `ClientSession`."""
+        return not versions.modern(self.version)
 
     @property
     def shared(self) -> bool:
-        """Whether each request of the server's says which call it belongs to, so that a session takes any number."""
+        """Whether each request of the server's says which call it belongs to, so that a session takes any number. So it
+        is where a server asks nothing but in its answers.
+        """
+        return versions.modern(self.version)
 
+    @abstractmethod
     async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
         """Ask, and wait for the result. Given up, the server is told so, except of `wire.GREETINGS`.
 
         Raises as `ClientSession.call` does.
         """
 
+    @abstractmethod
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
         """Tell. Raises AgentGone."""
 
+    @abstractmethod
     async def aclose(self) -> None:
         """End it, bounded in time; requests under way fail with AgentGone."""
 
@@ -267,6 +278,11 @@ class ClientSession:
         or by `key` where the pool knows how keys are marked (`Keyed`). Raises ValueError for a key in use.
         """
         return self._calls.open(listener, key)
+
+    def declare(self, capabilities: JsonObject) -> None:
+        """What the client can do from now on, in a revision that says it with each request; in another nothing."""
+        if versions.modern(self.version):
+            self._capabilities = capabilities
 
     async def tell(self, method: str, params: JsonObject) -> None:
         """Send a notification. Raises AgentGone, and what the transport has for one that is not taken."""

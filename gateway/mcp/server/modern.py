@@ -38,12 +38,10 @@ PLAIN: Final[JsonObject] = {wire.META_VERSION: versions.V2026_07_28, wire.META_C
 LISTS: Final = ("/list",)
 """How the requests end whose results say how long they may be kept."""
 
-RESOURCES: Final = "resourceSubscriptions"
-"""The member of the filter of `subscriptions/listen` that is no flag."""
 OFFERED: Final[Mapping[str, tuple[str, ...]]] = {
     "toolsListChanged": ("tools", "listChanged"),
     "resourcesListChanged": ("resources", "listChanged"),
-    RESOURCES: ("resources", "subscribe"),
+    wire.RESOURCE_SUBSCRIPTIONS: ("resources", "subscribe"),
 }
 """The capabilities that members of that filter go with."""
 
@@ -79,7 +77,7 @@ class Wanted(Struct, frozen=True, gc=False):
     uris: frozenset[str] = frozenset()
 
     def said(self) -> JsonObject:
-        resources: JsonObject = {RESOURCES: sorted(self.uris)} if self.uris else {}
+        resources: JsonObject = {wire.RESOURCE_SUBSCRIPTIONS: sorted(self.uris)} if self.uris else {}
         return {**dict.fromkeys(sorted(self.kinds), True), **resources}
 
 
@@ -239,10 +237,10 @@ def _wanted(params: Raw, identity: ServerIdentity) -> Wanted:
     kinds = {
         key for key in SUBSCRIBED.values() if given.get(key) is True and wire.declares(offered, *OFFERED.get(key, ()))
     }
-    uris = given.get(RESOURCES) or []
+    uris = given.get(wire.RESOURCE_SUBSCRIPTIONS) or []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
-        raise Invalid(f"{RESOURCES} must be an array of URIs")
-    if not wire.declares(offered, *OFFERED[RESOURCES]):
+        raise Invalid(f"{wire.RESOURCE_SUBSCRIPTIONS} must be an array of URIs")
+    if not wire.declares(offered, *OFFERED[wire.RESOURCE_SUBSCRIPTIONS]):
         uris = []
     if len(uris) > MOST_SUBSCRIPTIONS:
         raise Limited(f"no more than {MOST_SUBSCRIPTIONS} subscriptions")

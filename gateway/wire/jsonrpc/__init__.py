@@ -2,11 +2,23 @@
 
 messages.py  Request, Notification, Response, MessageBatch, Malformed; the error codes; RpcError
 decoding.py  bytes -> one of those; `params` and `result` are not decoded; params -> structs, for who wants them
-encoding.py  messages -> bytes, never with a line break inside; InterlinguaErrors -> error answers
+encoding.py  messages -> bytes, never with a line break inside; params with other members; InterlinguaErrors -> error
+             answers
 """
 
 from gateway.wire.jsonrpc.decoding import Glimpse, apart, check, converted, decode, glimpse, read, unpack
-from gateway.wire.jsonrpc.encoding import encoded, error, failing, internal, notification, raw, request, result
+from gateway.wire.jsonrpc.encoding import (
+    encoded,
+    error,
+    failing,
+    internal,
+    members,
+    notification,
+    raw,
+    replaced,
+    request,
+    result,
+)
 from gateway.wire.jsonrpc.messages import (
     ABSENT,
     EMPTY_BATCH,

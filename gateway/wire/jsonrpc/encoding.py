@@ -14,11 +14,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from gateway.core import errors
+from gateway.wire.jsonrpc.decoding import unpack
 from gateway.wire.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, Id, RpcError
 
 LF, CR = 10, 13
 
 _encode = msgspec.json.Encoder().encode
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class _Message(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
@@ -82,6 +84,26 @@ def encoded(value: Any) -> bytes:
 def raw(value: Any) -> Raw:
     """The same as Raw, for params and results that are handed on."""
     return Raw(encoded(value))
+
+
+def members(given: Raw) -> dict[str, Raw]:
+    """An object's members; none of no params, or of what is no object. Half surrogate pairs stay as they are."""
+    if not given:
+        return {}
+    try:
+        return _object(given)
+    except (ValueError, RecursionError):
+        try:
+            found = unpack(given)
+        except (ValueError, RecursionError):
+            return {}
+        return {name: raw(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def replaced(params: Raw, **values: Any) -> Raw:
+    """The same params with some members set, and those left out that are None now."""
+    found: dict[str, Any] = {**members(params), **values}
+    return raw({name: value for name, value in found.items() if value is not None})
 
 
 def _empty(value: Any) -> bool:

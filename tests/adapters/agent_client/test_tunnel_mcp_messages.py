@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.tunnel import mcp_messages
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 
@@ -23,9 +24,9 @@ def test_a_message_is_read_and_passed_on_whatever_its_texts_hold() -> None:
     message = raw({"connectionId": "a", "method": "tools/call", "params": inner, "new": [inner], "\ud83d": 1})
     said = mcp_messages.read(message)
     assert (said.connection_id, said.method, json.loads(bytes(said.params))) == ("a", "tools/call", inner)
-    passed = json.loads(bytes(forwarded.replaced(message, connectionId="b", requestId=None)))
+    passed = json.loads(bytes(jsonrpc.replaced(message, connectionId="b", requestId=None)))
     assert passed == {"connectionId": "b", "method": "tools/call", "params": inner, "new": [inner], "\ud83d": 1}
-    assert json.loads(bytes(forwarded.replaced(raw({"a": None}), a="1", b=None))) == {"a": "1"}
+    assert json.loads(bytes(jsonrpc.replaced(raw({"a": None}), a="1", b=None))) == {"a": "1"}
 
 
 @pytest.mark.parametrize("params", [[], "x", {"connectionId": 1, "method": "x"}, {"method": ["\ud83d"]}])

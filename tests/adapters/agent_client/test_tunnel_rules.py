@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client import forwarded
 from gateway.core.types import Answer, RunQuery
 from gateway.governance.binding import Binding
 from gateway.wire import jsonrpc
@@ -89,7 +88,7 @@ async def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prom
         [server] = it.tunnels._servers.values()
         [end] = [each for each in it.tunnels.ends.of(server) if each._client is not None]
         listing = jsonrpc.raw({"connectionId": end.id, "method": "tools/list", "params": {}})
-        listed = forwarded.members(await end.ask(listing))["tools"]
+        listed = jsonrpc.members(await end.ask(listing))["tools"]
         assert bytes(listed) == b'[{"name":"read"}]', "between prompts, too"
         ana = await it.connect(token="ana-token-0123456789")
         await ana.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})

@@ -18,6 +18,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
 from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
+from gateway.mcp.client.session import Channel
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable, hard, judged
 from gateway.transport.rpc.incoming import CROWDED, IncomingRequests
@@ -59,23 +60,17 @@ TURNS = 3
 """Of the loop, in which what has come on another stream, if only together with the answer, is heard."""
 
 
-async def _unset() -> None:
-    raise AssertionError("a channel is used by a session")
-
-
-class StreamableChannel:
-    """See `Channel`. Made on the running loop; nothing is sent yet.
+class StreamableChannel(Channel):
+    """See `Channel`. Nothing is sent yet when it is made.
 
     session_id: what the server calls the session; None where it keeps none.
     """
 
     def __init__(self, address: Address, calls: OutgoingCalls) -> None:
+        super().__init__(address.name)
         self.address = address
         self.calls = calls
-        self.version = ""
         self.session_id: str | None = None
-        self._handshake: Callable[[], Awaitable[None]] = _unset
-        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._next_id = 1
         self._under_way: set[Deadline] = set()
         self._generation = 0
@@ -87,14 +82,6 @@ class StreamableChannel:
         self._closing: asyncio.Task[None] | None = None
 
     @property
-    def name(self) -> str:
-        return self.address.name
-
-    @property
-    def alive(self) -> bool:
-        return not self.closed.done()
-
-    @property
     def shared(self) -> bool:
         """See `Channel`: so it is where nothing is said but on the streams of calls."""
         return self.session_id is None or versions.modern(self.version)
@@ -103,12 +90,6 @@ class StreamableChannel:
     def lasting(self) -> bool:
         """See `ClientSession`: whether the standalone stream is open, on which something about a call may come."""
         return self._listener is not None and not self._listener.done()
-
-    def speak(self, version: str) -> None:
-        self.version = version
-
-    def on_lost(self, renew: Callable[[], Awaitable[None]]) -> None:
-        self._handshake = renew
 
     # --- out -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Who follows a resource of a client's MCP server, and what that server is asked for."""
+"""Who follows a resource of an MCP server behind a proxy, and what that server is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel.proxy import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
+from gateway.mcp.proxy import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
 from tests.support.scripted import until
 
 
@@ -20,7 +20,7 @@ class Server:
         self.asked: list[tuple[str, str]] = []
         self.may = asyncio.Event()
 
-    async def beside(self, method: str, params: dict[str, Any]) -> Raw:
+    async def call(self, method: str, params: dict[str, Any]) -> Raw:
         self.asked.append((method, params["uri"]))
         await self.may.wait()
         return Raw(b"{}")
