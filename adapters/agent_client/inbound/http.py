@@ -190,7 +190,10 @@ class HttpServer:
         with self._connections.used(connection):
             if name is None:
                 await connection.main.vacate()
-                await connection.main.write(exchange, self._options.keep_alive)
+                try:
+                    await connection.main.write(exchange, self._options.keep_alive)
+                finally:
+                    connection.dropped(None)
             else:
                 await self._get_session(exchange, connection, name)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from adapters.agent_client import forwarded
+from adapters.agent_client.codec.questions import ELICITATION
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.wire import CANCEL_REQUEST, ENDING, LOAD, NAMING, TAKING_UP
 from gateway.core.errors import AgentGone, InterlinguaError
@@ -19,6 +20,11 @@ from gateway.wire import jsonrpc, sse
 
 SERVED = (*TAKING_UP, "session/prompt", "session/set_mode", "session/set_config_option")
 """Methods that succeed only where the session exists."""
+REPEATABLE = (
+    *("session/request_permission", ELICITATION),
+    *("fs/read_text_file", "terminal/output", "terminal/wait_for_exit"),
+)
+"""Requests to the client that it may get twice: they change nothing at its end."""
 _OUTSIDE = re.compile(r"[^\x00-\x7f]+")
 log = logging.getLogger(__name__)
 INBOX_BYTES = 4 * 1024 * 1024
@@ -32,12 +38,22 @@ RECENT_SECONDS = 10.0
 # --- the sessions of one connection, as far as its streams go -------------------------------------------------------
 
 
-class StreamedAnswer(NamedTuple):
-    """An answer on a session's stream: its number there, and when it was put."""
+class LaneMessage(NamedTuple):
+    """A message that was put on a stream: its number there, and when that was."""
 
+    lane: server.MessageStream
     number: int
     data: bytes
     at: float
+
+    @classmethod
+    def last(cls, lane: server.MessageStream, data: bytes) -> LaneMessage:
+        return cls(lane, lane.last, data, asyncio.get_running_loop().time())
+
+    @property
+    def written(self) -> bool:
+        """Whether a response has carried it."""
+        return not self.lane.unwritten(self.number)
 
 
 class StreamedSession:
@@ -48,8 +64,8 @@ class StreamedSession:
     the connection's, until the stream is open and no request for the session is under way: in the middle of an answer,
     messages on two streams could arrive in any order.
 
-    `closed`: an answer said that the session is not there any more. `answer`: the last that its stream was given.
-    `timer`: until its messages go on the connection's stream.
+    `closed`: an answer said that the session is not there any more. `answer`: the last about it. `timer`: until its
+    messages go on the connection's stream.
     """
 
     __slots__ = ("_busy", "_known", "answer", "closed", "lane", "name", "own", "timer")
@@ -59,7 +75,7 @@ class StreamedSession:
         self.lane = lane
         self.own = own
         self.closed = False
-        self.answer: StreamedAnswer | None = None
+        self.answer: LaneMessage | None = None
         self.timer: asyncio.TimerHandle | None = None
         self._known = False
         self._busy = 0
@@ -73,38 +89,34 @@ class StreamedSession:
         return self.idle and not (self._known or self.lane.read) and self.lane.empty
 
     @property
-    def openable(self) -> bool:
-        """Whether its client can have opened its stream."""
-        return self._known or self.lane.opened
+    def missed(self) -> bool:
+        """Whether its client, which may have come to know it, does not read what goes on its own stream."""
+        return self.own and not self.lane.read and (self._known or self.lane.opened)
 
-    def given(self, answer: bytes) -> None:
-        """Its stream was given an answer."""
-        self.answer = StreamedAnswer(self.lane.last, answer, asyncio.get_running_loop().time())
+    def expect(self, missing: Callable[[StreamedSession], None]) -> None:
+        """Call `missing` unless its client opens its stream in time, once however often this is called."""
+        if self.timer is None and self.missed:
+            self.timer = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._waited, missing)
 
-    def dropped(self) -> None:
-        """Its stream was cut. An answer of long ago has arrived."""
-        if self.answer is not None and asyncio.get_running_loop().time() - self.answer.at > RECENT_SECONDS:
-            self.answer = None
-
-    def retold(self) -> bytes | None:
-        """The last answer, if it was written; once."""
-        given, self.answer = self.answer, None
-        return given.data if given is not None and not self.lane.unwritten(given.number) else None
-
-    def wait(self, seconds: float, then: Callable[[StreamedSession], None]) -> None:
-        """Call `then` unless its stream is open by then, once however often this is called."""
-        if self.timer is None:
-            self.timer = asyncio.get_running_loop().call_later(seconds, self._waited, then)
-
-    def _waited(self, then: Callable[[StreamedSession], None]) -> None:
+    def _waited(self, missing: Callable[[StreamedSession], None]) -> None:
         self.timer = None
-        if not self.lane.read:
-            then(self)
+        if self.missed:
+            missing(self)
 
     def forsake(self, main: server.MessageStream) -> None:
         """Its stream is not opened: what waits goes on the connection's, and what follows."""
         self.own = False
         self.lane.pour(main)
+
+    def given(self, answer: LaneMessage) -> None:
+        self.answer = answer
+
+    def retold(self) -> bytes | None:
+        """The last answer if it may have been lost with the response that carried its stream; once."""
+        answer, self.answer = self.answer, None
+        if answer is None or asyncio.get_running_loop().time() - answer.at > RECENT_SECONDS:
+            return None
+        return answer.data if answer.lane is self.lane and answer.written else None
 
     def made(self) -> None:
         self._known = self.own = True
@@ -132,10 +144,11 @@ class StreamedSession:
 class StreamedSessions:
     """The sessions of one connection, by id. Clients may open streams while there are fewer than `most`.
 
-    `moved`: see `MessageStream`.
+    `main`: the connection's stream. `moved`: see `MessageStream`.
     """
 
-    def __init__(self, moved: Callable[[int], None], most: int) -> None:
+    def __init__(self, main: server.MessageStream, moved: Callable[[int], None], most: int) -> None:
+        self._main = main
         self._moved = moved
         self._most = most
         self._sessions: dict[str, StreamedSession] = {}
@@ -183,7 +196,9 @@ class StreamedSessions:
         good = response is not None and response.error is None
         name = forwarded.session_of(response.result) if response is not None and good and method in NAMING else None
         if name is not None:
-            (self._sessions.get(name) or self._add(name, own=True)).made()
+            made = self._sessions.get(name) or self._add(name, own=True)
+            made.made()
+            self.settle(made)
         if session is not None:
             session.finish(method, good=good)
             self.settle(session)
@@ -191,8 +206,18 @@ class StreamedSessions:
     def settle(self, session: StreamedSession) -> None:
         """Called after every change: move it to its own stream if that can be done now, or forget it."""
         session.settle()
+        if not session.lane.empty:
+            self.expect(session)
         if session.pointless:
             self._sessions.pop(session.name, None)
+
+    def expect(self, session: StreamedSession) -> None:
+        """Give its client some time to open its stream."""
+        session.expect(self._forsaken)
+
+    def _forsaken(self, session: StreamedSession) -> None:
+        session.forsake(self._main)
+        self.settle(session)
 
     def _add(self, name: str, *, own: bool) -> StreamedSession:
         session = self._sessions[name] = StreamedSession(name, session_stream(self._moved), own)
@@ -227,6 +252,13 @@ class ClientRequest(NamedTuple):
     named: bool
 
 
+class ServerRequest(NamedTuple):
+    """A request to the client that is not answered yet. `told`: where, if it may be told again."""
+
+    session: str | None
+    told: LaneMessage | None
+
+
 class HttpConnection:
     """See `gateway.transport.pipe.Pipe`. Made for one `initialize`; `agent` is whom the URL names, `visitor` who it is.
 
@@ -241,12 +273,12 @@ class HttpConnection:
         self.visitor = visitor
         self.over = False
         self.main = session_stream(self._on_moved)
-        self.sessions = StreamedSessions(self._on_moved, sessions)
+        self.sessions = StreamedSessions(self.main, self._on_moved, sessions)
         self._size = 0
         self._moved = asyncio.Event()
         self._inbox = Inbox(INBOX_BYTES)
         self._asked: dict[jsonrpc.Id, ClientRequest] = {}
-        self._ours: dict[jsonrpc.Id, str | None] = {}
+        self._ours: dict[jsonrpc.Id, ServerRequest] = {}
         self._first: tuple[jsonrpc.Id, asyncio.Future[bytes]] | None = None
         self._why: InterlinguaError | None = None
 
@@ -307,71 +339,57 @@ class HttpConnection:
             return
         asked = self._asked.pop(response.id, None)
         session = asked.session if asked is not None else None
-        if asked is None or session is None:
-            self._put(self.main, data)
+        if asked is not None and session is not None and asked.method == LOAD and asked.named:
+            # The client follows the proposal to the letter, and that has the answer on the connection's stream: what
+            # was replayed goes first then. The Python SDK sends no header here, and its server answers behind that.
+            lane = session.lane
+            await self._until(lambda: lane.empty or not lane.read)
+            self._put(data)
+        elif session is not None:
+            session.given(LaneMessage.last(self._put(data, session), data))
         else:
-            lane = await self._lane_of_answer(asked, session)
-            self._put(lane, data, session)
-            if lane is session.lane:
-                session.given(data)
+            self._put(data)
         if asked is not None:
             self.sessions.answered(asked.method, session, response)
-
-    async def _lane_of_answer(self, asked: ClientRequest, session: StreamedSession) -> server.MessageStream:
-        """On the session's own stream, if it has one.
-
-        But a client that named the session in the header of `session/load` follows the proposal to the letter, and
-        that has the answer on the connection's stream: what was replayed goes first then. The Python SDK sends no
-        header there, and its server answers behind the replay.
-        """
-        if not session.own:
-            return self.main
-        if asked.method == LOAD and asked.named:
-            await self._until(lambda: session.lane.empty or not session.lane.read)
-            return self.main
-        return session.lane
 
     def _tell(self, message: jsonrpc.Message, data: bytes) -> None:
         name: str | None = None
         if isinstance(message, jsonrpc.Request | jsonrpc.Notification):
             name = forwarded.session_of(message.params)
-            if isinstance(message, jsonrpc.Request):
-                self._ours[message.id] = name
-            elif message.method == CANCEL_REQUEST:
-                name = self._ours.pop(forwarded.request_of(message.params), None)
-        if name is None:
-            self._put(self.main, data)
-            return
-        session = self.sessions.told(name)
-        self._put(session.lane if session.own else self.main, data, session)
+            if message.method == CANCEL_REQUEST:
+                given_up = self._ours.pop(forwarded.request_of(message.params), None)
+                name = given_up.session if given_up is not None else None
+        lane = self._put(data, self.sessions.told(name) if name is not None else None)
+        if isinstance(message, jsonrpc.Request):
+            told = LaneMessage.last(lane, data) if message.method in REPEATABLE else None
+            self._ours[message.id] = ServerRequest(name, told)
 
-    def _put(self, lane: server.MessageStream, data: bytes, session: StreamedSession | None = None) -> None:
+    def _put(self, data: bytes, session: StreamedSession | None = None) -> server.MessageStream:
+        """Say it on the session's own stream, if it has one, else on the connection's."""
+        lane = session.lane if session is not None and session.own else self.main
         self._size += len(data)
-        if session is not None and lane is session.lane and not lane.read:
-            session.wait(RETURN_SECONDS, self._forsaken)
         lane.put(data)
+        if session is not None:
+            self.sessions.expect(session)
+        return lane
 
-    def dropped(self, session: StreamedSession) -> None:
-        """The response that carried a session's stream has ended, by nobody's wish here."""
-        if self.over or session.lane.ending:
-            return
-        session.dropped()
-        session.wait(RETURN_SECONDS, self._forsaken)
+    def dropped(self, session: StreamedSession | None) -> None:
+        """The response that carried a session's stream, or the connection's, has ended, by nobody's wish here.
 
-    def _forsaken(self, session: StreamedSession) -> None:
-        """Have the connection's stream say what a session's has to say, whose client does not open it.
-
-        What was written to it last may be lost, and no event has an id. The last answer is told again: clients take no
-        second answer to a request, and a request without any waits for ever.
+        What was written to it last may be lost, and no event has an id. Questions that are open are told again: an
+        agent whose question is lost waits for ever. So is the last answer: clients take no second answer to a request,
+        and a request without any waits for ever.
         """
-        if self.over:
+        lane = session.lane if session is not None else self.main
+        if self.over or lane.ending:
             return
-        if not session.openable:
-            session.wait(RETURN_SECONDS, self._forsaken)
-            return
-        if session.lane.opened and (answer := session.retold()) is not None:
-            self._put(self.main, answer)
-        session.forsake(self.main)
+        for id, (name, told) in list(self._ours.items()):
+            if told is not None and told.lane is lane and told.written:
+                self._ours[id] = ServerRequest(name, LaneMessage.last(self._put(told.data, session), told.data))
+        if session is not None:
+            if (answer := session.retold()) is not None:
+                self._put(answer, session)
+            self.sessions.expect(session)
 
     async def _until(self, done: Callable[[], bool]) -> None:
         """Wait for the client to read. Raises AgentGone if it does not."""

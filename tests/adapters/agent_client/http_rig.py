@@ -8,7 +8,8 @@
 | `flood N` | N chunks of 1,000 characters |
 | anything else | says it |
 
-`session/new` with `_meta: {"early": TEXT}` says TEXT about the new session before it answers. `session/load` of a
+`session/new` with `_meta: {"early": TEXT}` says TEXT about the new session before it answers, `"fail": true`
+beside it with an error. `session/load` of a
 session whose id begins with `old` says two things and answers; of any other it fails. That of `old flood` says 30,000
 chunks more. `_echo` answers with its params.
 """
@@ -80,6 +81,8 @@ class ScriptedAgent:
         if early := params.get("_meta", {}).get("early"):
             self.say(name, early)
             await self.peer.drain()
+        if params.get("_meta", {}).get("fail"):
+            raise RpcError(-32603, "no session after all")
         return {"sessionId": name}
 
     async def prompt(self, session: str, text: str) -> str:

@@ -6,9 +6,11 @@ Between the two nothing is translated here: what a client posts is what the agen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -133,6 +135,55 @@ def test_their_example_client_works_unchanged(client: Sdk) -> None:
             return there.sessions
 
     assert run(case(), WITHIN) == 1
+
+
+@contextlib.asynccontextmanager
+async def cutting(port: int, word: bytes) -> AsyncIterator[int]:
+    """A proxy that loses what a server writes with `word` in it, and the connection with that, once."""
+    done = asyncio.Event()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, cut: bool) -> None:
+        while data := await reader.read(1 << 16):
+            if cut and word in data and not done.is_set():
+                done.set()
+                return
+            writer.write(data)
+            await writer.drain()
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, onward = await asyncio.open_connection("127.0.0.1", port)
+        tasks = [
+            asyncio.create_task(copy(reader, onward, cut=False)),
+            asyncio.create_task(copy(there, writer, cut=True)),
+        ]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        onward.transport.abort()
+        writer.transport.abort()
+
+    async with await asyncio.start_server(accepted, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        assert done.is_set()
+
+
+def test_a_question_that_is_lost_on_the_way_to_the_python_sdk_is_asked_again() -> None:
+    """It goes on with the connection's stream, and the agent would wait for ever."""
+
+    async def case() -> list[Line]:
+        async with rig(back=0.1) as there:
+            url = urlsplit(there.url)
+            assert url.port is not None
+            async with cutting(url.port, b"session/request_permission") as port:
+                steps = ("--permission", "allow", "--say", "ask")
+                return await asyncio.to_thread(
+                    agent_client_client, "py", *steps, url=f"http://127.0.0.1:{port}{url.path}"
+                )
+
+    (turn,) = turns(run(case(), WITHIN))
+    assert len(asked(turn, "session/request_permission")) == 1
+    assert text(turn) == "yes"
 
 
 def test_our_client_talks_to_their_server(server: tuple[Sdk, Process]) -> None:

@@ -128,7 +128,7 @@ async def test_a_load_that_fails_says_so_and_leaves_the_connection_as_it_is() ->
 
 
 async def test_a_closed_session_can_be_loaded_again_on_its_stream_and_is_forgotten_with_it() -> None:
-    async with rig() as there, client(there.url) as here, here.stream() as main, here.stream("old1") as stream:
+    async with rig(back=0.01) as there, client(there.url) as here, here.stream() as main, here.stream("old1") as stream:
         for _ in range(2):
             load = await here.ask("session/load", LOAD)
             assert [await stream.text(), await stream.text()] == ["first", "second"]

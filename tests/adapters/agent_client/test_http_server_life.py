@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -20,6 +21,7 @@ from tests.adapters.agent_client.http_rig import (
     INITIALIZE,
     SESSION,
     Client,
+    Rig,
     RigThreads,
     client,
     closed,
@@ -45,16 +47,29 @@ async def raw_stream(here: Client, session: str) -> AsyncIterator[asyncio.Stream
         writer.transport.abort()
 
 
+def written(there: Rig, session: str) -> int:
+    """How many messages of a session's stream the only connection has written."""
+    (link,) = there.server._connections.all
+    lane = link.sessions._sessions[session].lane
+    return lane.next - 1 if lane.empty else 0
+
+
+async def allow(here: Client, question: dict[str, Any], session: str) -> None:
+    outcome = {"outcome": {"outcome": "selected", "optionId": "yes"}}
+    assert (await here.post({"id": question["id"], "result": outcome}, session)).status_code == 202
+
+
 async def test_a_stream_that_drops_loses_nothing_that_was_not_written() -> None:
     async with rig() as there, client(there.url) as here, here.stream() as main:
         session = await here.new(main)
         async with here.stream(session) as stream:
             await here.prompt(session, "before")
             assert await stream.text() == "before"
-            assert await stream.next()
+            answer = await stream.next()
         await dropped(there.server, session)
         asked = await here.prompt(session, "say in between")
         async with here.stream(session) as stream:
+            assert await stream.next() == answer  # it may have been lost
             assert [await stream.text(), await stream.text()] == ["in", "between"]
             assert (await stream.next())["id"] == asked
 
@@ -95,6 +110,51 @@ async def test_an_answer_that_may_have_been_lost_with_its_stream_is_told_again()
             answer = await stream.next()
         assert await main.next() == answer
         assert answer["id"] == asked
+
+
+async def test_a_question_that_may_have_been_lost_with_its_stream_is_asked_on_the_connections() -> None:
+    async with rig(back=0.01) as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with raw_stream(here, session):
+            asked = await here.prompt(session, "ask")
+            await until(lambda: written(there, session) == 1)
+        question = await main.next()
+        assert question["method"] == "session/request_permission"
+        await allow(here, question, session)
+        assert await main.text() == "yes"
+        assert (await main.next())["id"] == asked
+
+
+async def test_a_question_that_may_have_been_lost_is_asked_again_on_a_stream_that_is_back_until_it_is_answered() -> (
+    None
+):
+    async with rig() as there, client(there.url) as here, here.stream() as main:
+        session = await here.new(main)
+        async with raw_stream(here, session):
+            asked = await here.prompt(session, "ask")
+            await until(lambda: written(there, session) == 1)
+        await dropped(there.server, session)
+        async with here.stream(session) as stream:
+            question = await stream.next()
+            assert question["method"] == "session/request_permission"
+            await allow(here, question, session)
+            assert await stream.text() == "yes"
+            answer = await stream.next()
+            assert answer["id"] == asked
+        await dropped(there.server, session)
+        async with here.stream(session) as stream:
+            assert await stream.next() == answer
+
+
+async def test_nothing_is_waited_for_that_a_client_cannot_know_of() -> None:
+    """A session is told of before the answer that makes it, and that is an error then."""
+    async with rig(back=0.0) as there, client(there.url) as here, here.stream() as main:
+        failed = await here.ask("session/new", {"_meta": {"early": "welcome", "fail": True}})
+        assert (await main.next())["id"] == failed
+        (link,) = there.server._connections.all
+        session = link.sessions._sessions["made1"]
+        await until(lambda: not session.lane.empty)
+        assert session.timer is None
 
 
 async def test_the_connections_stream_may_be_opened_again_too() -> None:
