@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -84,14 +84,16 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str 
     url = f"{scheme.replace('http', 'ws')}://{rest}{adapter.path}{below}"
     own = OwnPipe(LIMIT)
     try:
-        far = await connect(url, headers={"Authorization": f"Bearer {token}"} if token else None, limit=LIMIT)
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        far = await connect(url, headers=headers, limit=LIMIT, patience=PATIENCE_SECONDS)
     except InterlinguaError as error:
         unknown = isinstance(error, UpgradeRefused) and error.status == HTTPStatus.NOT_FOUND
         leave(USAGE if unknown else FAILED, f"{gateway}: {error}")
     try:
-        if await PipeBridge(own, far).run():
+        why = await PipeBridge(own, far).run()
+        if why is None:
             return OK
-        log.error("%s has closed the connection", gateway)
+        log.error("%s: %s", gateway, why)
         return FAILED
     finally:
         await far.aclose()
@@ -100,6 +102,8 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str 
 
 LINGER_SECONDS = 2.0
 """How long a client that sends nothing more still gets its answers, as from a gateway in this process."""
+PATIENCE_SECONDS = 30.0
+"""How long a gateway that answers no ping may be silent: it never thinks for long, as an agent may."""
 
 
 class PipeBridge:
@@ -112,8 +116,9 @@ class PipeBridge:
         """The client's requests without an answer."""
         self._answered = asyncio.Event()
 
-    async def run(self) -> bool:
-        """Pass messages until one end closes. Returns whether that was the client's."""
+    async def run(self) -> str | None:
+        """Pass messages until one end closes. Returns None if that was the client's, else why the gateway has gone:
+        with that the client's requests are answered."""
         up, down = asyncio.create_task(self._up()), asyncio.create_task(self._down())
         try:
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
@@ -122,7 +127,12 @@ class PipeBridge:
                 answered = asyncio.create_task(self._answered.wait())
                 await asyncio.wait({answered, down}, timeout=LINGER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 answered.cancel()
-            return finished
+            if finished:
+                return None
+            done, _ = await asyncio.wait({down}, timeout=LINGER_SECONDS)
+            why = (down.result() if done else None) or "the gateway has closed the connection"
+            await self._fail(why)
+            return why
         finally:
             up.cancel()
             down.cancel()
@@ -130,23 +140,35 @@ class PipeBridge:
 
     async def _up(self) -> bool:
         """Pass the client's messages. Returns True at their end, False if the gateway has gone."""
-        async for messages in _said(self._client):
-            for message in messages:
-                if isinstance(message, bytes) and (ids := _ids(jsonrpc.decode(message), Request)):
-                    self._asked |= ids
-                    self._answered.clear()
-            if not await _pass_on(messages, self._client, self._gateway):
-                return False
+        with contextlib.suppress(InterlinguaError):
+            while messages := await self._client.receive():
+                for message in messages:
+                    if isinstance(message, bytes) and (ids := _ids(jsonrpc.decode(message), Request)):
+                        self._asked |= ids
+                        self._answered.clear()
+                if not await _pass_on(messages, self._client, self._gateway):
+                    return False
         return True
 
-    async def _down(self) -> None:
-        """Pass the gateway's messages, until their end or until the client has gone."""
-        async for messages in _said(self._gateway):
-            if not await _pass_on(messages, self._gateway, self._client):
-                return
-            for message in messages:
-                if self._asked and isinstance(message, bytes) and (b'"result"' in message or b'"error"' in message):
-                    self._settle(message)
+    async def _down(self) -> str | None:
+        """Pass the gateway's messages, until their end or until the client has gone. Returns what has gone wrong."""
+        try:
+            while messages := await self._gateway.receive():
+                if not await _pass_on(messages, self._gateway, self._client):
+                    return None
+                for message in messages:
+                    if self._asked and isinstance(message, bytes) and (b'"result"' in message or b'"error"' in message):
+                        self._settle(message)
+        except InterlinguaError as error:
+            return str(error)
+        return None
+
+    async def _fail(self, why: str) -> None:
+        """Answer the client's requests, if it still reads."""
+        answers = [jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, why)) for id in self._asked]
+        with contextlib.suppress(InterlinguaError, TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                await self._client.send(answers)
 
     def _settle(self, message: bytes) -> None:
         self._asked -= _ids(jsonrpc.decode(message), Response)
@@ -157,12 +179,6 @@ class PipeBridge:
 def _ids(said: Message, kind: type[Request | Response]) -> set[Id]:
     """Return the ids of one kind in a message, which may be an array."""
     return {one.id for one in (said.messages if isinstance(said, MessageBatch) else (said,)) if isinstance(one, kind)}
-
-
-async def _said(pipe: Pipe) -> AsyncIterator[Sequence[bytes | Unreadable]]:
-    with contextlib.suppress(InterlinguaError):
-        while messages := await pipe.receive():
-            yield messages
 
 
 async def _pass_on(messages: Sequence[bytes | Unreadable], source: Pipe, sink: Pipe) -> bool:

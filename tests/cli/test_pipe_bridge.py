@@ -34,7 +34,7 @@ class Ends:
         outer, self.gateway = pair()
         self.done = asyncio.create_task(PipeBridge(inner, outer).run())
 
-    async def over(self) -> bool:
+    async def over(self) -> str | None:
         async with asyncio.timeout(30):
             return await self.done
 
@@ -82,7 +82,7 @@ async def test_a_client_that_has_said_its_last_is_still_told_what_it_is_answered
         assert len(await told(made.editor, 2)) == 2
         assert not made.done.done(), "the prompt is not answered"
         await made.gateway.send([ANSWERS[1]])
-        assert await made.over()
+        assert await made.over() is None
         assert (await told(made.editor))[0]["id"] == "turn"
 
 
@@ -95,7 +95,7 @@ async def test_so_is_one_whose_last_are_in_an_array(patient: None) -> None:
         assert (await told(made.editor))[0]["id"] == "turn"
         assert not made.done.done(), "the other is not answered"
         await made.gateway.send([b"[" + ANSWERS[0] + b"]"])
-        assert await made.over()
+        assert await made.over() is None
         assert (await told(made.editor))[0][0]["id"] == 0
 
 
@@ -105,7 +105,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(monkeypat
     async with ends() as made:
         await made.editor.send([PROMPT])
         made.editor.half_close()
-        assert await made.over()
+        assert await made.over() is None
 
 
 async def test_a_client_that_is_owed_nothing_ends_it_at_once(patient: None) -> None:
@@ -115,7 +115,7 @@ async def test_a_client_that_is_owed_nothing_ends_it_at_once(patient: None) -> N
         await made.gateway.send([ANSWERS[0]])
         await made.editor.receive()
         made.editor.half_close()
-        assert await made.over()
+        assert await made.over() is None
 
 
 @pytest.mark.parametrize("speaks", [False, True])
@@ -124,7 +124,25 @@ async def test_a_gateway_that_is_gone_is_not_taken_for_a_client_that_has_finishe
         made.gateway.cut()
         if speaks:
             made.editor.inject(PROMPT)
-        assert not await made.over()
+        assert await made.over() == "connection reset"
+
+
+@pytest.mark.parametrize(
+    ("orderly", "why"), [(True, "the gateway has closed the connection"), (False, "connection reset")]
+)
+async def test_who_waits_for_a_gateway_that_goes_is_told_why(orderly: bool, why: str) -> None:
+    async with ends() as made:
+        await made.editor.send([HELLO, PROMPT])
+        await made.gateway.receive()
+        await made.gateway.send([ANSWERS[0]])
+        await made.editor.receive()
+        if orderly:
+            await made.gateway.aclose()
+        else:
+            made.gateway.cut()
+        (failed,) = await told(made.editor)
+        assert (failed["id"], failed["error"]) == ("turn", {"code": -32603, "message": why})
+        assert await made.over() == why
 
 
 async def test_whoever_waits_for_what_is_too_large_is_told_so() -> None:

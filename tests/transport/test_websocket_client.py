@@ -394,17 +394,63 @@ async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def test_who_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("CLOSE_SECONDS", 0.2), ("PING_INTERVAL", 0.02), ("PING_TIMEOUT", 0.05)):
-        monkeypatch.setattr(f"gateway.transport.websocket.client.{name}", seconds)
+    monkeypatch.setattr("gateway.transport.websocket.client.PING_INTERVAL", 0.02)
 
     async def dead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await upgraded(reader, writer)
         await reader.read(-1)
 
     async with tcp_serving(dead) as url:
-        pipe = await connect(url)
-        with pytest.raises(AgentGone, match="ping"):
+        pipe = await connect(url, patience=0.05)
+        with pytest.raises(AgentGone, match=r"did not answer a ping, and not a byte has come or gone for 0.05 s"):
             await pipe.receive()
+        await pipe.aclose()
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_a_line_on_which_bytes_move_is_not_given_up_however_long_a_pong_waits(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message is on its way for longer than nothing may move. The system's buffers hold several MiB of it."""
+    monkeypatch.setattr("gateway.transport.websocket.client.PING_INTERVAL", 0.02)
+    monkeypatch.setattr("gateway.transport.websocket.client.LOOKS", 100)
+    patience, pieces = 1.0, 40
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await upgraded(reader, writer)
+        if way == "down":
+            writer.write(b"\x81\x7f" + (pieces * MIB).to_bytes(8, "big"))
+        for _ in range(pieces):
+            await asyncio.sleep(patience / 16)
+            if way == "up":
+                await reader.readexactly(MIB)
+            else:
+                writer.write(b"x" * MIB)
+                await writer.drain()
+        writer.write(b"\x88\x02\x03\xe8")  # the end, in good order
+        await reader.read(-1)
+
+    async with tcp_serving(slow) as url:
+        pipe = await connect(url, patience=patience)
+        if way == "up":
+            await pipe.send([b"x" * (pieces * MIB)])
+        assert sum(map(len, await pipe.receive())) == (pieces * MIB if way == "down" else 0)
+        await pipe.aclose()
+
+
+async def test_who_is_not_received_from_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pongs are not read: they wait behind its messages."""
+    monkeypatch.setattr("gateway.transport.websocket.client.PING_INTERVAL", 0.02)
+
+    async def server(connection: ServerConnection) -> None:
+        for _ in range(3):
+            await connection.send("x" * (4 * MIB))
+        await connection.wait_closed()
+
+    async with library_serving(server) as url:
+        pipe = await connect(url, patience=0.1)
+        await asyncio.sleep(1.0)  # ten times as long as a silent one is waited for
+        assert [len(data) for data in await receive(pipe, 3)] == [4 * MIB] * 3
         await pipe.aclose()
 
 

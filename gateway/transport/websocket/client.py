@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 USER_AGENT = "interlingua"
 _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 _BODY = 8 * 1024
+LOOKS = 10
+"""How often it is looked whether a byte has moved before a silent peer is given up."""
 _REASONS = {
     1002: "it broke the WebSocket protocol",
     1007: "it sent text that is not UTF-8",
     1009: "it sent a message far over the limit",
-    1011: "it did not answer a ping",
 }
 """The reason for which we closed a connection, by the code that we sent."""
 
@@ -51,19 +53,44 @@ class _Dial(_connect):
         return exc
 
 
+class _Counted(ClientConnection):
+    """Counts the bytes that come."""
+
+    received = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        super().data_received(data)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the other end has not taken: of what is written, those that wait here and in the system."""
+        waiting = self.transport.get_write_buffer_size()
+        try:
+            import fcntl
+            import termios
+
+            found = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        except (ImportError, OSError, ValueError):  # a system that does not tell, a socket that is closed
+            return waiting
+        return waiting + int(struct.unpack("i", found)[0])
+
+
 class ClientSocket:
     """A Pipe to an agent; made by `connect`.
 
     headers: of the answer to the upgrade, names in lower case, several values joined by ", ".
     """
 
-    def __init__(self, name: str, connection: ClientConnection, limit: int) -> None:
+    def __init__(self, name: str, connection: _Counted, limit: int, patience: float) -> None:
         assert connection.response is not None
         self.name = name
         self.headers = _plain(connection.response.headers)
         self._connection = connection
         self._limit = limit
         self._closed = False
+        self._ended = ""
+        self._watching = asyncio.create_task(self._watch(patience))
 
     async def send(self, messages: Sequence[bytes]) -> None:
         try:
@@ -86,8 +113,44 @@ class ClientSocket:
             return []
         return [judged(message.encode(), self._limit) if isinstance(message, str) else binary(message)]
 
+    async def _watch(self, patience: float) -> None:
+        """End the connection when a ping is not answered and no byte has moved for so long.
+
+        A pong waits behind a message in transit, whichever way that goes, and 16 MiB take minutes on a slow line. While
+        nobody receives, nothing is read, and nobody can tell.
+        """
+        connection, clock = self._connection, asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(PING_INTERVAL)
+            pong = asyncio.create_task(self._ping())
+            try:
+                received, unsent, since = connection.received, connection.unsent, clock()
+                while not pong.done():
+                    await asyncio.wait({pong}, timeout=patience / LOOKS)
+                    moved = connection.received != received or connection.unsent < unsent
+                    received, unsent = connection.received, connection.unsent
+                    if moved or not connection.transport.is_reading():
+                        since = clock()
+                    elif clock() - since >= patience:
+                        self._ended = f"it did not answer a ping, and not a byte has come or gone for {patience:g} s"
+                        connection.transport.abort()
+                        return
+                if not pong.result():
+                    return
+            finally:
+                pong.cancel()
+
+    async def _ping(self) -> bool:
+        """Send a ping, behind all that waits to be sent. Returns whether it was answered; False at the end."""
+        try:
+            await (await self._connection.ping())
+        except ConnectionClosed:
+            return False
+        return True
+
     async def aclose(self) -> None:
         self._closed = True
+        self._watching.cancel()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.close()
@@ -98,8 +161,9 @@ class ClientSocket:
         if error.rcvd is not None:
             said = f"{error.rcvd.code} {error.rcvd.reason}".strip()
             return AgentGone(f"{self.name} closed the connection ({said})")
-        if error.sent is not None and error.sent.code in _REASONS:
-            return AgentGone(f"the connection to {self.name} was ended: {_REASONS[error.sent.code]}")
+        why = self._ended or (_REASONS.get(error.sent.code) if error.sent is not None else None)
+        if why:
+            return AgentGone(f"the connection to {self.name} was ended: {why}")
         return AgentGone(f"the connection to {self.name} was lost", detail=repr(error.__cause__ or error))
 
 
@@ -112,12 +176,13 @@ async def connect(
     open_timeout: float = 10.0,
     auth: HttpAuth | None = None,
     guard: Guard | None = None,
+    patience: float = PING_TIMEOUT,
 ) -> ClientSocket:
     """Open a WebSocket. `url` is ws, wss, http or https. `open_timeout`: seconds until the answer to the upgrade.
 
     No redirect is followed and no proxy of the environment used, as with HttpClient. A peer that does not answer a
-    ping within PING_TIMEOUT seconds is gone. `guard` judges the addresses that are connected to. `auth` is shown in
-    the upgrade; where its token is refused, once more with a new one.
+    ping is gone when no byte has moved either way for `patience` seconds. `guard` judges the addresses that are
+    connected to. `auth` is shown in the upgrade; where its token is refused, once more with a new one.
 
     Raises Unreachable if no connection could be made, AgentTimeout, UpgradeRefused for any status but 101,
     AgentGone if the connection was lost in between, AgentBroken if the server speaks no WebSocket, Invalid if no
@@ -130,7 +195,15 @@ async def connect(
     async def dialled(token: str = "") -> ClientSocket:
         sent = checked({**given, "Authorization": f"Bearer {token}"} if token else given)
         return await _dial(
-            address, name, sent, subprotocols, limit=limit, open_timeout=open_timeout, ssl_context=tls, guard=guard
+            address,
+            name,
+            sent,
+            subprotocols,
+            limit=limit,
+            patience=patience,
+            open_timeout=open_timeout,
+            ssl_context=tls,
+            guard=guard,
         )
 
     tokens = auth.tokens if auth else None
@@ -153,6 +226,7 @@ async def _dial(
     subprotocols: Sequence[str],
     *,
     limit: int,
+    patience: float,
     open_timeout: float,
     ssl_context: ssl.SSLContext | None,
     guard: Guard | None,
@@ -171,15 +245,15 @@ async def _dial(
             user_agent_header=USER_AGENT,
             proxy=None,
             open_timeout=open_timeout,
-            ping_interval=PING_INTERVAL,
-            ping_timeout=PING_TIMEOUT,
+            ping_interval=None,
             close_timeout=CLOSE_SECONDS / 2,
             max_size=hard(limit),
             # Frames, however large: two at most wait beside the small ones that came with them.
             max_queue=(1, 0),
+            create_connection=_Counted,
             **options,
         )
-        return ClientSocket(name, await dialled, limit)
+        return ClientSocket(name, cast("_Counted", await dialled), limit, patience)
 
     try:
         if guard is None:

@@ -12,7 +12,7 @@ HARD_LIMIT = hard(LIMIT)
 """The limit for the server itself (uvicorn: `ws_max_size`), so that messages between both limits get an answer."""
 PING_INTERVAL = 20.0
 PING_TIMEOUT = 120.0
-"""A pong waits behind a message in transit: 16 MiB take a minute or more on a slow line."""
+"""A pong waits behind a message in transit: 16 MiB take a minute or more on a slow line. An agent may think as long."""
 CLOSE_SECONDS = 5.0
 """The time for the closing handshake."""
 
