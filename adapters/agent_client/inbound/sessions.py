@@ -10,7 +10,7 @@ import datetime
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from msgspec import Raw
@@ -228,17 +228,11 @@ class EditorSessions:
         async with self._alone(session_id):
             if (session := self.here(session_id)) is not None:
                 return session
-            async with self._recording(session_id):
-                try:
-                    thread = await self.find(session_id)
-                except NotFound:
-                    if not own:
-                        raise
-                    session, _ = await self._unrecorded(session_id)
-            if session is not None:
-                await self._told_of(session)
-                return session
-            name = self._agent_of(thread)
+            found = await self._found(session_id, (lambda: self._unrecorded(session_id)) if own else None)
+            if isinstance(found, tuple):
+                await self._told_of(found[0])
+                return found[0]
+            thread, name = found, self._agent_of(found)
             params = await governed.known(governed.of(self._gateway, name), thread, ending=ending)
             session = await self._opened(thread, name, params, OpenedBy.TAKEN)
             session.go()
@@ -267,6 +261,24 @@ class EditorSessions:
         if thread is None or not self.may_have(thread):  # in the same words: nobody is told what others have
             raise NotFound(f"no session {session_id}")
         return thread
+
+    async def _found(
+        self, session_id: str, begin: Callable[[], Awaitable[tuple[EditorSession, Raw]]] | None
+    ) -> Thread | tuple[EditorSession, Raw]:
+        """As `find`; of a session that is not on record what `begin` makes of it. Raises NotFound.
+
+        Another process may record it while `begin` runs, to which it is not free then.
+        """
+        async with self._recording(session_id):
+            try:
+                return await self.find(session_id)
+            except NotFound:
+                if begin is None:
+                    raise
+            try:
+                return await begin()
+            except NotFound:
+                return await self.find(session_id)
 
     def may_have(self, thread: Thread) -> bool:
         """Whether the session is this client's, and its agent one that it talks to, or none yet."""
@@ -390,16 +402,11 @@ class EditorSessions:
         if there is not None:
             there.context.may_reopen()
             await there.close()
-        session = None
-        async with self._recording(asked.session_id):
-            try:
-                thread = await self.find(asked.session_id)
-            except NotFound:
-                session, answer = await self._of_agent(asked, params, method)
-        if session is not None:
-            await self._told_of(session)
-            return answer
-        name = self._agent_of(thread)
+        found = await self._found(asked.session_id, lambda: self._of_agent(asked, params, method))
+        if isinstance(found, tuple):
+            await self._told_of(found[0])
+            return found[1]
+        thread, name = found, self._agent_of(found)
         params = await folders(governed.of(self._gateway, name), params)
         if await replay.is_the_agents(self._client, thread, name, everything=way is OpenedBy.LOAD):
             with contextlib.suppress(replay.Untold):

@@ -12,7 +12,7 @@ from msgspec import Raw
 from gateway.config import Route
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentGone, NotFound
 from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import Editor, Refused
@@ -242,6 +242,35 @@ async def test_a_session_that_the_agent_refuses_to_one_process_stays_with_the_ed
         late.updates.clear()
         await late.request("session/load", {"sessionId": "theirs", **LOAD})
         assert late.text() == "kept hello "
+
+
+@pytest.mark.parametrize("begins", ["session/load", "session/prompt"])
+async def test_a_session_that_another_process_records_while_it_is_looked_for_is_taken_up_from_there(
+    begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = keeping(), keeping()
+    here[1].answers["session/resume"] = RpcError(-32603, "it is open elsewhere")
+    async with rig(here, file=tmp_path / "s.db") as one, rig(there, file=tmp_path / "s.db") as two:
+        editor, other = await one.connect(), await two.connect()
+        get = one.engine.threads.get
+        looked = 0
+
+        async def late(session: str) -> Any:
+            nonlocal looked
+            looked += 1
+            try:
+                return await get(session)
+            except NotFound:
+                if looked == 1:
+                    await other.request("session/load", {"sessionId": "theirs", **LOAD})
+                    await other.prompt("theirs", "hello")
+                raise
+
+        monkeypatch.setattr(one.engine.threads, "get", late)
+        if begins == "session/load":
+            await editor.request("session/load", {"sessionId": "theirs", **LOAD})
+            assert editor.text() == "kept hello "
+        assert await editor.prompt("theirs", "more") == {"stopReason": "end_turn"}
 
 
 async def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leaves_before_it_is_told() -> None:
