@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.codec import content, event_forms
-from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, UpdateAssembly
+from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, UpdateAssembly
 from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.output import OutputParts, PartOf
-from gateway.core.types import Agent, Json, JsonObject, Run, RunStatus
+from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
 
 Around = tuple[bytes, bytes, Callable[[str], object] | None]
 """The bytes before and after a part's text in an update, and a function to call with the text, if any."""
@@ -342,6 +342,9 @@ class UpdateEncoder:
         self._losses: dict[str, int] = defaultdict(int)
         self._ready: dict[str, Around] = {}  # parts whose deltas are simply chunks
         self._assembly = UpdateAssembly(foreign=False)
+        self._messages: dict[str, tuple[Role, str | None]] = {}
+        self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
+        self._quiet: set[str] = set()  # parts that are not told
         self._decided = agent is not None
         if agent is not None:
             self._spoken_by(agent.extra)
@@ -401,11 +404,75 @@ class UpdateEncoder:
         """Made for an agent of another protocol."""
         raise NotImplementedError
 
-    def _native(self, event: e.Event, out: list[bytes]) -> None:
+    def _say(self, event: e.Event, said: JsonObject, out: list[bytes]) -> None:
+        """Say an update in the words of version 1 that the event makes whole."""
         raise NotImplementedError
 
+    # --- an agent of this protocol -----------------------------------------------------------------------------------
+
+    def _native(self, event: e.Event, out: list[bytes]) -> None:
+        beyond = None if event.origin is None else event_forms.beyond(event)
+        match event:
+            case e.PartDelta():
+                if event.part not in self._quiet:
+                    kind, id = self._of.get(event.part, (MESSAGE, None))
+                    self._say(event, self._chunk(kind, content.block_of(event.delta), id, beyond), out)
+            case e.MessageStarted():
+                self._messages[event.message] = (event.role, (beyond or {}).get("messageId"))
+            case e.PartStarted():
+                self._part(event, beyond, out)
+            case e.PartEnded():
+                self._ready.pop(event.part, None)
+            case e.PartReplaced():
+                if event.part not in self._quiet:
+                    self._rewrite(event, out)
+            case e.Custom():
+                self._custom(event, out)
+            case _:
+                if (said := self._assembled(event, beyond)) is not None:
+                    self._say(event, said, out)
+
+    def _part(self, event: e.PartStarted, beyond: JsonObject | None, out: list[bytes]) -> None:
+        role, id = self._messages.get(event.message, (Role.ASSISTANT, None))
+        kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
+        id = self._known_as(event.message, role, kind, id)
+        if event.kind == "file":
+            self._say(event, self._chunk(MESSAGE, event.value, id, beyond), out)
+            return
+        self._of[event.part] = (kind, id)
+        if kind == USER and self._is_known(id):
+            self._quiet.add(event.part)
+            return
+        self._ready[event.part] = self._around(kind, id)
+        if event.value:
+            self._native(e.PartDelta(part=event.part, delta=event.value), out)
+
+    def _known_as(self, message: str, role: Role, kind: str, id: Any) -> str | None:
+        """The id by which the client knows a message's chunks of one kind; `id` is the agent's."""
+        raise NotImplementedError
+
+    def _is_known(self, id: str | None) -> bool:
+        """Whether the client knows what the user said in this message."""
+        raise NotImplementedError
+
+    def _chunk(self, kind: str, block: JsonObject, id: str | None, beyond: JsonObject | None) -> JsonObject:
+        said = event_forms.chunk(kind, block, id)
+        return said if beyond is None else event_forms.restored(said, beyond)
+
+    def _around(self, kind: str, id: str | None) -> Around:
+        """A chunk around its text."""
+        raise NotImplementedError
+
+    def _rewrite(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        raise NotImplementedError
+
+    def _custom(self, event: e.Custom, out: list[bytes]) -> None:
+        raise NotImplementedError
+
+    # --- any other ---------------------------------------------------------------------------------------------------
+
     def _of_others(self, foreign: ForeignOutput, event: e.Event, out: list[bytes]) -> None:
-        """The same for an agent of another protocol, whose extras are not ours to read."""
+        """What its events say beyond the core is not ours to read."""
         match event:
             case e.PartDelta():
                 foreign.grow(event, out)
@@ -426,10 +493,7 @@ class UpdateEncoder:
                 self._losses["custom"] += 1
             case _:
                 if (said := self._assembled(event, None)) is not None:
-                    out.append(_encode(self._words(said)))
-
-    def _words(self, said: JsonObject) -> JsonObject:
-        return said
+                    self._say(event, said, out)
 
     def _assembled(self, event: e.Event, beyond: JsonObject | None) -> JsonObject | None:
         """The update that is whole with this event, in version 1's words. Ends and other token counts are kept."""

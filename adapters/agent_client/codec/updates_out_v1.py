@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
@@ -179,9 +179,9 @@ class V2ForV1:
             if kind not in _QUIET and not _says_nothing(event.data):
                 self._losses[UPDATES] += 1
 
-    def message(self, event: e.MessageStarted, id: str | None) -> str | None:
+    def known_as(self, role: Role, id: str | None) -> str | None:
         """The id by which the client knows a message. The user's first is the prompt."""
-        if event.role is Role.USER and not self._acknowledged:
+        if role is Role.USER and not self._acknowledged:
             self._acknowledged, self._prompt = True, id
         if id is None:
             return None
@@ -255,9 +255,6 @@ class V1UpdateEncoder(UpdateEncoder):
     def __init__(self, agent: Agent | None, *, replay: bool = False) -> None:
         super().__init__(agent)
         self._replay = replay
-        self._messages: dict[str, tuple[Role, str | None]] = {}
-        self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
-        self._quiet: set[str] = set()  # parts that are not told
 
     @functools.cached_property
     def _newer(self) -> V2ForV1:
@@ -267,81 +264,48 @@ class V1UpdateEncoder(UpdateEncoder):
     def _listener(self) -> ForeignOutput:
         return OutputText(self._agent, self._losses, self._ready)
 
+    def _say(self, event: e.Event, said: JsonObject, out: list[bytes]) -> None:
+        sound = self._newer.sound(said) if self._v2 else said
+        if sound is not None:
+            out.append(_encode(sound))
+
     # --- an agent of this protocol -----------------------------------------------------------------------------------
 
     def _native(self, event: e.Event, out: list[bytes]) -> None:
         if self._v2:
             self._newer.count(event)
-        mine = None if event.origin is None else event_forms.beyond(event)
-        match event:
-            case e.PartDelta():
-                if event.part not in self._quiet:
-                    kind, message_id = self._of.get(event.part, (MESSAGE, None))
-                    self._put(event_forms.chunk(kind, content.block_of(event.delta), message_id), mine, out)
-            case e.MessageStarted():
-                message_id = (mine or {}).get("messageId")
-                if self._v2:
-                    message_id = self._newer.message(event, message_id)
-                self._messages[event.message] = (event.role, message_id)
-            case e.PartStarted():
-                self._part(event, mine, out)
-            case e.PartEnded():
-                self._ready.pop(event.part, None)
-            case e.PartReplaced() if self._v2:
-                if event.part not in self._quiet:
-                    self._anew(event, out)
-            case e.PartReplaced():
-                self._losses["rewrite"] += 1
-            case e.Custom() if event.name == PROTOCOL and is_update(event.data):
-                self._put(self._newer.state(event.data) if self._v2 else event.data, None, out)
-            case e.Custom():
-                if not self._v2 or event.name != ORIGIN_V2:
-                    self._losses["custom"] += 1
-            case _:
-                if (said := self._assembled(event, mine)) is not None:
-                    out.append(_encode(said))
+        super()._native(event, out)
 
-    def _part(self, event: e.PartStarted, mine: JsonObject | None, out: list[bytes]) -> None:
-        role, message_id = self._messages.get(event.message, (Role.ASSISTANT, None))
-        if event.kind == "file":
-            self._put(event_forms.chunk(MESSAGE, event.value, message_id), mine, out)
-            return
-        kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
-        self._of[event.part] = (kind, message_id)
-        if kind == USER and (self._newer.is_prompt(message_id) if self._v2 else self._replay):
-            self._quiet.add(event.part)
-            return
-        self._make_ready(event.part)
-        if event.value:
-            self._native(e.PartDelta(part=event.part, delta=event.value), out)
+    def _known_as(self, message: str, role: Role, kind: str, id: Any) -> str | None:
+        return self._newer.known_as(role, id) if self._v2 else id
 
-    def _make_ready(self, part: str) -> None:
-        kind, message_id = self._of[part]
-        end = _TEXT_END if message_id is None else b'},"messageId":' + _encode(message_id) + b"}"
-        self._ready[part] = (_TEXT_START[kind], end, None)
+    def _is_known(self, id: str | None) -> bool:
+        return self._newer.is_prompt(id) if self._v2 else self._replay
 
-    def _anew(self, event: e.PartReplaced, out: list[bytes]) -> None:
+    def _around(self, kind: str, id: str | None) -> Around:
+        return _TEXT_START[kind], _TEXT_END if id is None else b'},"messageId":' + _encode(id) + b"}", None
+
+    def _rewrite(self, event: e.PartReplaced, out: list[bytes]) -> None:
         """A message of an agent of version 2 is rewritten: another takes its place, and what is said of it from now."""
+        if not self._v2:
+            self._losses["rewrite"] += 1
+            return
         kind, message_id = self._of.get(event.part, (MESSAGE, None))
         text_now = self._newer.rewritten(event)
         if text_now is None or message_id is None:
             return
         now = self._newer.another(message_id)
         self._of |= {part: (of, now) for part, (of, id) in self._of.items() if id == message_id}
-        self._messages |= {name: (role, now) for name, (role, id) in self._messages.items() if id == message_id}
         for part in [part for part in self._ready if self._of[part][1] == now]:
-            self._make_ready(part)
+            self._ready[part] = self._around(*self._of[part])
         out.append(_encode(event_forms.chunk(kind, content.block_of("\n\n"), message_id)))
         out.append(_encode(event_forms.chunk(kind, content.block_of(text_now), now)))
 
-    def _put(self, said: JsonObject | None, mine: JsonObject | None, out: list[bytes]) -> None:
-        """An update, as its marks say that the agent said it."""
-        if said is not None and mine is not None:
-            said = event_forms.restored(said, mine)
-        if self._v2:
-            said = self._newer.sound(said)
-        if said is not None:
-            out.append(_encode(said))
+    def _custom(self, event: e.Custom, out: list[bytes]) -> None:
+        if event.name == PROTOCOL and is_update(event.data):
+            self._say(event, self._newer.state(event.data) if self._v2 else event.data, out)
+        elif not self._v2 or event.name != ORIGIN_V2:
+            self._losses["custom"] += 1
 
 
 def user(blocks: Iterable[JsonObject]) -> list[bytes]:

@@ -349,12 +349,7 @@ class PromptFollower:
     def _say(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
         if self._encoder.lossy and self._session.owns(self.run):
             self._count()
-        if not updates:
-            return None
-        if self._quiet:
-            self._run_updates.skip(updates)
-            return None
-        return self._run_updates.tell(updates)
+        return None if self._quiet else self._run_updates.tell(updates)
 
     def _passed(self, batch: Batch) -> None:
         self._told = batch.last

@@ -72,9 +72,6 @@ class RunUpdates:
             self._say(*updates)
         return None
 
-    def skip(self, updates: Sequence[bytes]) -> None:
-        """Pass over updates that this client does not get."""
-
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         """Updates for an agent's word of the session's state that the encoder is not to see; None for all else."""
         return None

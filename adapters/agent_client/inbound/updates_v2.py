@@ -36,12 +36,8 @@ from gateway.core.types import Agent, Answer, Interrupt, Json, Outcome, Run, Run
 from gateway.wire import jsonrpc
 
 _KEYS = {UPDATE, "messageId", "content"}
-ANSWERED: Final = b""
-"""Stands among updates where a question has been answered."""
 _USER: Final = frozenset(("user_message", "user_message_chunk"))
 _WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
-_CONTENT: Final = b',"content":'
-_CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk"))
 
 
 class MessageFolding:
@@ -147,7 +143,6 @@ class V2RunUpdates(RunUpdates):
         self._updates = updates
         self._past = past
         self._history = updates.history if past else None
-        self._rounds = None if self._encoder.says_user else AnswerRounds(run.id)
         self._unsaid = False
         self._dismissed = 0
 
@@ -184,16 +179,7 @@ class V2RunUpdates(RunUpdates):
             if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
                 updates = [*self._updates.to(RUNNING), *updates]
             self._dismissed = 2 if self._dismissed == 1 or not updates else 0
-        updates = self._named(updates)
         self._session.tell(*(updates if self._history is None else self._history.fold(updates)))
-
-    def skip(self, updates: Sequence[bytes]) -> None:
-        self._named(updates)
-
-    def _named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
-        if self._rounds is not None:
-            return self._rounds.named(updates)
-        return [update for update in updates if update != ANSWERED] if ANSWERED in updates else updates
 
     async def _say_user(self) -> None:
         name = message_id(self._run.id)
@@ -203,7 +189,7 @@ class V2RunUpdates(RunUpdates):
 
     async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
         for number, update in enumerate(updates):
-            if update == ANSWERED or isinstance(update, _Aside):
+            if isinstance(update, _Aside):
                 continue
             about = head(update)
             if about.session_update in _USER and about.message_id is not None:
@@ -244,14 +230,13 @@ class V2RunUpdates(RunUpdates):
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
         """A cancelled run is most often about to end, and does not run before."""
-        if self._rounds is not None:
-            self._rounds.begin(self._encoder.told)
+        self._encoder.answered()
         if self._past or open:
-            return [ANSWERED]
+            return []
         if answer.outcome is Outcome.CANCELLED:
             self._dismissed = 1
-            return [ANSWERED]
-        return [*self._updates.to(RUNNING), ANSWERED]
+            return []
+        return self._updates.to(RUNNING)
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
         mine = self._prompt if here else None
@@ -290,68 +275,6 @@ class V2RunUpdates(RunUpdates):
             self._session.finish(mine)
             mine.end(self._result(run))
         self._session.tell(*said)
-
-
-class AnswerRounds:
-    """Tells what an agent says after a question has been answered as another message, so that it stands behind it.
-
-    Clients of version 2 put what they are told of a message where that began, however much came in between. So the
-    messages that the gateway has named begin anew with each answer. One that the agent has named is the agent's affair.
-    Used for one run, by the order of its updates alone: so names are the same for all, each time.
-    """
-
-    def __init__(self, run: str) -> None:
-        self._ours = f"{run}-"
-        self._count = 0
-        self._before: set[str] | None = None
-        self._more: dict[str, list[str]] = {}  # message -> the names of what it went on as
-        self._begun: dict[bytes, bytes] = {}  # how a chunk begins, up to its content -> how it does since the answer
-
-    def begin(self, told: set[str]) -> None:
-        """A question has been answered; the first where it is, `told` are the messages that stand before it."""
-        if self._before is None:
-            self._before = told
-
-    def named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
-        if not self._count and ANSWERED not in updates:
-            return updates
-        out: list[bytes] = []
-        for update in updates:
-            if update == ANSWERED:
-                self._count += 1
-                self._begun.clear()
-            elif self._count:
-                at = update.find(_CONTENT)
-                begins = self._begun.get(update[:at])
-                out += self._renamed(update) if begins is None else [begins + update[at:]]
-            else:
-                out.append(update)
-        return out
-
-    def _renamed(self, update: bytes) -> list[bytes]:
-        about = head(update)
-        name = about.message_id
-        if name is None or not name.startswith(self._ours):
-            return [update]
-        if about.session_update in _CHUNKS:
-            other = f"{name}-{self._count}"
-            known = self._more.setdefault(name, [])
-            if other not in known:
-                known.append(other)
-            renamed = _with_id(update, name, other)
-            if (at := update.find(_CONTENT)) > 0 and update[:at] != renamed[:at]:
-                self._begun[update[:at]] = renamed[: renamed.find(_CONTENT)]
-            return [renamed]
-        places = self._more.get(name, [])
-        if not places or name in (self._before or ()):
-            places = [name, *places]
-        emptied = [{UPDATE: about.session_update, "messageId": each, "content": []} for each in places[1:]]
-        return [_with_id(update, name, places[0]), *map(msgspec.json.encode, emptied)]
-
-
-def _with_id(update: bytes, name: str, other: str) -> bytes:
-    old, new = (b'"messageId":' + msgspec.json.encode(each) for each in (name, other))
-    return update.replace(old, new, 1)
 
 
 # --- the session ----------------------------------------------------------------------------------------------------

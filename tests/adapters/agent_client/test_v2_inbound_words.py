@@ -6,10 +6,15 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.inbound.updates_v2 import ANSWERED, AnswerRounds, MessageFolding
+from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
+from adapters.agent_client.inbound.updates_v2 import MessageFolding
+from gateway.core import events as e
+from gateway.core.types import Agent
+from tests.adapters.agent_client.codec_cases import FOREIGN, NATIVE
 from tests.adapters.agent_client.v2_editor import check
 
 Update = dict[str, Any]
@@ -36,11 +41,18 @@ def fold(*batches: list[Update]) -> list[Update]:
     return [json.loads(one) for batch in batches for one in folding.fold([msgspec.json.encode(each) for each in batch])]
 
 
-def named(*updates: Update | bytes) -> list[Update]:
-    rounds = AnswerRounds("run")
-    rounds.begin({each["messageId"] for each in updates[: updates.index(ANSWERED)] if isinstance(each, dict)})
-    encoded = [each if isinstance(each, bytes) else msgspec.json.encode(each) for each in updates]
-    return [json.loads(one) for one in rounds.named(encoded)]
+def named(*said: e.Event | None, agent: Agent = FOREIGN, id: str | None = None) -> list[Update]:
+    """What a client is told of a message "m" that says this; None is an answer to a question."""
+    encoder = V2UpdateEncoder(agent, run="run")
+    origin = None if id is None else {"agent_client": {"messageId": id}}
+    begun = [e.MessageStarted(message="m", origin=origin), e.PartStarted(part="p", message="m")]
+    out = encoder.feed([*enumerate(begun)])
+    for each in said:
+        if each is None:
+            encoder.answered()
+        else:
+            out += encoder.feed([(0, each)])
+    return [json.loads(one) for one in out]
 
 
 def shown(updates: list[Update]) -> list[tuple[str, str, str]]:
@@ -111,8 +123,17 @@ def test_whatever_was_said_a_client_shows_the_same(batches: list[list[Update]]) 
 # --- after an answer ----------------------------------------------------------------------------------------------
 
 
-def test_a_message_of_the_gateways_naming_begins_anew_with_each_answer() -> None:
-    told = named(chunk("run-m", "1"), ANSWERED, chunk("run-m", "2"), ANSWERED, chunk("run-m", "3"), chunk("run-m", "4"))
+def more(text: str) -> e.Event:
+    return e.PartDelta(part="p", delta=text)
+
+
+def now(text: str) -> e.Event:
+    return e.PartReplaced(part="p", value=text)
+
+
+@pytest.mark.parametrize("agent", [FOREIGN, NATIVE], ids=["foreign", "native"])
+def test_a_message_of_the_gateways_naming_begins_anew_with_each_answer(agent: Agent) -> None:
+    told = named(more("1"), None, more("2"), None, more("3"), more("4"), agent=agent)
     assert shown(told) == [
         ("agent_message", "run-m", "1"),
         ("agent_message", "run-m-1", "2"),
@@ -121,17 +142,16 @@ def test_a_message_of_the_gateways_naming_begins_anew_with_each_answer() -> None
 
 
 def test_a_message_that_the_agent_has_named_goes_on() -> None:
-    before, *after = chunk("mine", "1"), chunk("mine", "2"), call("run-c")
-    assert named(before, ANSWERED, *after) == [before, *after]
+    told = named(more("1"), None, more("2"), agent=NATIVE, id="mine")
+    assert told == [chunk("mine", "1"), chunk("mine", "2")]
 
 
 def test_a_message_that_began_behind_an_answer_and_is_told_whole_stays_there() -> None:
-    told = named(
-        ANSWERED, chunk("run-m", "1"), ANSWERED, chunk("run-m", "2"), whole("run-m", "new"), chunk("run-m", "!")
-    )
+    told = named(None, more("1"), None, more("2"), now("new"), more("!"))
     assert shown(told) == [("agent_message", "run-m-1", "new"), ("agent_message", "run-m-2", "!")]
 
 
-def test_a_message_that_is_told_whole_has_all_of_it_again() -> None:
-    told = named(chunk("run-m", "1"), ANSWERED, chunk("run-m", "2"), whole("run-m", "corrected"), chunk("run-m", "!"))
+@pytest.mark.parametrize("agent", [FOREIGN, NATIVE], ids=["foreign", "native"])
+def test_a_message_that_is_told_whole_has_all_of_it_again(agent: Agent) -> None:
+    told = named(more("1"), None, more("2"), now("corrected"), more("!"), agent=agent)
     assert shown(told) == [("agent_message", "run-m", "corrected"), ("agent_message", "run-m-1", "!")]

@@ -6,10 +6,10 @@ How the run began, waits and ended is `turn`'s to say.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from adapters.agent_client.codec import content, event_forms
-from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
+from adapters.agent_client.codec.event_forms import MESSAGE, USER
 from adapters.agent_client.codec.updates_out import Around, DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
 from adapters.agent_client.codec.v2 import tool_calls, updates
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
@@ -20,6 +20,41 @@ from gateway.core.types import Agent, Json, JsonObject, Role, Run
 
 _encode: Final = delta.encode
 END: Final = b"}}"
+
+
+class MessageNames:
+    """The names of the messages of one run that its agent has not named itself: the same for all clients, each time.
+
+    Clients of version 2 put what they are told of a message where that began, however much came in between. So such a
+    message goes on as another after each answer to a question, behind which it stands then.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._answers = 0
+        self._told: dict[str, list[str]] = {}  # message -> the names that it was told by
+
+    def of(self, what: str) -> str:
+        return f"{self._run}-{what}"
+
+    def answered(self) -> None:
+        self._answers += 1
+
+    def now(self, name: str) -> str:
+        """The name by which more of a message is told."""
+        now = f"{name}-{self._answers}" if self._answers and name.startswith(self.of("")) else name
+        told = self._told.setdefault(name, [])
+        if now not in told:
+            told.append(now)
+        return now
+
+    def whole(self, kind: str, name: str, content: list[JsonObject]) -> list[bytes]:
+        """The updates that rewrite a message: all of it stands where it began."""
+        places = self._told.get(name) or [name]
+        return [
+            _encode({UPDATE: CHUNK[kind], "messageId": place, "content": content if place is places[0] else []})
+            for place in places
+        ]
 
 
 # --- the output of an agent of another protocol ---------------------------------------------------------------------
@@ -36,13 +71,17 @@ def start_of(kind: str, message_id: str) -> bytes:
 class _Message:
     """One message as it was told, part by part: pieces of text, or a block."""
 
-    __slots__ = ("id", "kind", "parts", "start")
+    __slots__ = ("_names", "id", "kind", "parts")
 
-    def __init__(self, id: str, kind: str) -> None:
+    def __init__(self, names: MessageNames, id: str, kind: str) -> None:
+        self._names = names
         self.id = id
         self.kind = kind
-        self.start = start_of(kind, id)
         self.parts: dict[str, list[str] | JsonObject] = {}
+
+    @property
+    def start(self) -> bytes:
+        return start_of(self.kind, self._names.now(self.id))
 
     def pieces(self, part: str) -> list[str]:
         found = self.parts.setdefault(part, [])
@@ -61,40 +100,37 @@ class _Message:
             self.pieces("").append(text)
             out.append(self.start + _encode(text) + END)
 
-    def whole(self) -> bytes:
+    def whole(self) -> list[bytes]:
         blocks = []
         for part, value in self.parts.items():
             if isinstance(value, dict):
                 blocks.append(value)
             elif text := self.text(part):
                 blocks.append(content.block_of(text))
-        return _encode({UPDATE: CHUNK[self.kind], "messageId": self.id, "content": blocks})
+        return self._names.whole(self.kind, self.id, blocks)
 
 
 class V2OutputText(ForeignOutput):
-    """See `ForeignOutput`. `run` names its messages."""
+    """See `ForeignOutput`."""
 
-    def __init__(self, agent: Agent | None, losses: dict[str, int], ready: dict[str, Around], run: str) -> None:
+    def __init__(
+        self, agent: Agent | None, losses: dict[str, int], ready: dict[str, Around], names: MessageNames
+    ) -> None:
         super().__init__(agent, losses, ready)
-        self._run = run
+        self._names = names
         self._messages: dict[tuple[str, str], _Message] = {}
         self._of: dict[str, _Message] = {}  # text and thought part -> its message
         self._speech: _Message | None = None  # what the document's text is told as
         self._count = 0
 
-    @property
-    def told(self) -> set[str]:
-        """The ids of the messages that were told."""
-        return {each.id for each in (*self._messages.values(), self._speech) if each is not None and each.parts}
-
     def _name(self, what: str) -> str:
-        return f"{self._run}-{what}"
+        return self._names.now(self._names.of(what))
 
     def _message(self, message: str, kind: str) -> _Message:
         found = self._messages.get((message, kind))
         if found is None:
-            name = self._name(message) if kind == MESSAGE else f"{self._name(message)}-thought"
-            found = self._messages[message, kind] = _Message(name, kind)
+            name = self._names.of(message if kind == MESSAGE else f"{message}-thought")
+            found = self._messages[message, kind] = _Message(self._names, name, kind)
         return found
 
     def _text(self, event: e.PartStarted) -> None:
@@ -104,7 +140,7 @@ class V2OutputText(ForeignOutput):
         message = self._message(event.message, MESSAGE)
         self._ready.pop(next(reversed(message.parts), ""), None)
         message.parts[event.part] = block
-        out.append(_encode(event_forms.chunk(MESSAGE, block, message.id)))
+        out.append(_encode(event_forms.chunk(MESSAGE, block, self._names.now(message.id))))
 
     def _grow(self, event: e.PartDelta, out: list[bytes]) -> None:
         message = self._of[event.part]
@@ -117,11 +153,12 @@ class V2OutputText(ForeignOutput):
         pieces = message.pieces(event.part)
         pieces.append(event.delta)
         if newest != event.part and not first:  # a chunk would stand behind what follows
-            out.append(message.whole())
+            out += message.whole()
             return
-        out.append(message.start + _encode(event.delta) + END)
+        start = message.start
+        out.append(start + _encode(event.delta) + END)
         self._ready.pop(newest, None)
-        self._ready[event.part] = (message.start, END, pieces.append)
+        self._ready[event.part] = (start, END, pieces.append)
 
     def _replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
         message = self._of[event.part]
@@ -130,7 +167,7 @@ class V2OutputText(ForeignOutput):
             self.grow(e.PartDelta(part=event.part, delta=event.value[len(before) :]), out)
         else:
             message.pieces(event.part)[:] = [event.value]
-            out.append(message.whole())
+            out += message.whole()
 
     # --- the text of a data part -------------------------------------------------------------------------------------
 
@@ -150,8 +187,8 @@ class V2OutputText(ForeignOutput):
 
     def _begin(self) -> None:
         self._count += 1
-        name = self._name(self._speaking)
-        self._speech = _Message(name if self._count == 1 else f"{name}-{self._count}", MESSAGE)
+        name = self._names.of(self._speaking)
+        self._speech = _Message(self._names, name if self._count == 1 else f"{name}-{self._count}", MESSAGE)
 
     def _catch_up(self, text: str, out: list[bytes]) -> None:
         self.stale = False
@@ -161,7 +198,7 @@ class V2OutputText(ForeignOutput):
             message.say(text[len(told) :], out)
         else:
             message.pieces("")[:] = [text]
-            out.append(message.whole())
+            out += message.whole()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -172,7 +209,7 @@ class V2OutputText(ForeignOutput):
             self._say(text, out)
 
     def _say_document(self, text: str, out: list[bytes]) -> None:
-        _Message(self._name("output"), MESSAGE).say(text, out)
+        _Message(self._names, self._names.of("output"), MESSAGE).say(text, out)
 
     def _correct(self, text: str, out: list[bytes]) -> None:
         told = "".join(gap + self._of[part].text(part) for part, gap in self._parts.spoken.items())
@@ -190,7 +227,7 @@ class V2OutputText(ForeignOutput):
                 for each, value in message.parts.items():
                     if isinstance(value, list):
                         value[:] = [text] if each == part else []
-                out.append(message.whole())
+                out += message.whole()
 
 
 # --- updates --------------------------------------------------------------------------------------------------------
@@ -203,121 +240,85 @@ class V2UpdateEncoder(UpdateEncoder):
     """
 
     def __init__(self, agent: Agent | None, *, run: str) -> None:
-        self._run = run
+        self._names = MessageNames(run)
         super().__init__(agent)
-        self._roles: dict[str, Role] = {}
-        self._ids: dict[str, str] = {}
         self._kinds: dict[str, str] = {}  # id of a message -> the kind of chunk that has it
-        self._of: dict[str, tuple[str, str]] = {}  # part -> kind of chunk, message id
-        self._quiet: set[str] = set()
 
     @property
     def says_user(self) -> bool:
         """Whether the agent says itself what the user said, as those of version 2 do; else `user` is to be sent."""
         return self._v2
 
-    @property
-    def told(self) -> set[str]:
-        """The ids of the messages that were told."""
-        return self._foreign.told if isinstance(self._foreign, V2OutputText) else {id for _, id in self._of.values()}
+    def answered(self) -> None:
+        """A question of the run has been answered. An agent of version 2 names its messages itself."""
+        if not self._v2:
+            self._names.answered()
+            native = [part for part in self._ready if part in self._of]
+            self._ready.clear()  # a `ForeignOutput` fills it again
+            self._ready |= {part: self._around(*self._of[part]) for part in native}
 
     def _listener(self) -> ForeignOutput:
-        return V2OutputText(self._agent, self._losses, self._ready, self._run)
+        return V2OutputText(self._agent, self._losses, self._ready, self._names)
 
-    def _words(self, said: JsonObject) -> JsonObject:
+    def _say(self, event: e.Event, said: JsonObject, out: list[bytes]) -> None:
         if not self._v2:
             for name in tool_calls.terminals(said):
                 self._losses[name] += 1
-        return updates.to_v2(said, f"{self._run}-more")
+        v2 = updates.to_v2(said, self._now(None))
+        out.append(_encode(event_forms.restored(v2, self._marks(event))))
+
+    def _marks(self, event: e.Event) -> JsonObject:
+        return (event_forms.beyond(event, ORIGIN_V2) or {}) if self._v2 else {}
 
     # --- an agent of this protocol -----------------------------------------------------------------------------------
 
     def _native(self, event: e.Event, out: list[bytes]) -> None:
-        marks = event_forms.beyond(event, ORIGIN_V2) if self._v2 else None
-        if marks is not None and ("update" in marks or marks.get("silent")):
+        marks = self._marks(event)
+        if "update" in marks or marks.get("silent"):
             self._assembly.drop()
-            self._put(marks.get("update"), None, out)
+            if said := marks.get("update"):
+                out.append(_encode(said))
             return
-        v1 = event_forms.beyond(event)
-        match event:
-            case e.MessageStarted():
-                self._roles[event.message] = event.role
-                named = {**(v1 or {}), **(marks or {})}.get("messageId")
-                self._ids[event.message] = named if isinstance(named, str) else f"{self._run}-{event.message}"
-                return
-            case e.PartEnded():
-                self._ready.pop(event.part, None)
-                return
-            case e.PartStarted(kind="file"):
-                _, id = self._part(event)
-                said: JsonObject | None = event_forms.chunk(MESSAGE, event.value, id)
-                said = {**event_forms.restored(said or {}, v1 or {}), "messageId": id}
-            case e.PartStarted():
-                kind, id = self._of[event.part] = self._part(event)
-                if kind == USER and not self._v2:
-                    self._quiet.add(event.part)
-                else:
-                    self._ready[event.part] = (start_of(kind, id), END, None)
-                if event.value:
-                    self._native(e.PartDelta(part=event.part, delta=event.value), out)
-                return
-            case e.PartDelta():
-                if event.part in self._quiet:
-                    return
-                kind, id = self._of.get(event.part, (MESSAGE, f"{self._run}-more"))
-                said = event_forms.chunk(kind, {"type": "text", "text": event.delta}, id)
-                said = {**event_forms.restored(said, v1 or {}), "messageId": id}
-            case e.PartReplaced():
-                said = self._replaced(event, marks)
-            case e.Custom():
-                said = self._custom(event)
-            case _:
-                said = self._assembled(event, v1)
-                said = None if said is None else self._words(said)
-        self._put(said, marks, out)
+        super()._native(event, out)
+        if isinstance(event, e.MessageStarted) and "messageId" in marks:
+            self._messages[event.message] = (event.role, marks["messageId"])
 
-    def _part(self, event: e.PartStarted) -> tuple[str, str]:
-        """The kind of chunk that a part's are, and the id of the message.
+    def _known_as(self, message: str, role: Role, kind: str, id: Any) -> str:
+        """Words and thoughts are different messages here; in version 1 they may have one id."""
+        name = id if isinstance(id, str) else self._names.of(message)
+        if not self._v2 and self._kinds.setdefault(name, kind) != kind:
+            name = f"{name}-{CHUNK[kind].removeprefix('agent_')}"
+        return name
 
-        Words and thoughts are different messages here; in version 1 they may have one id.
-        """
-        role = self._roles.get(event.message, Role.ASSISTANT)
-        kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
-        id = self._ids.get(event.message, f"{self._run}-{event.message}")
-        if not self._v2 and self._kinds.setdefault(id, kind) != kind:
-            id = f"{id}-{CHUNK[kind].removeprefix('agent_')}"
-        return kind, id
+    def _is_known(self, id: str | None) -> bool:
+        return not self._v2
 
-    def _replaced(self, event: e.PartReplaced, marks: JsonObject | None) -> JsonObject | None:
-        """A part is rewritten, and not by an update of the agent's: by the message that consists of it."""
-        if marks is not None or event.part in self._quiet:
-            return {}
-        kind, id = self._of.get(event.part, (MESSAGE, f"{self._run}-more"))
+    def _now(self, id: str | None) -> str:
+        return self._names.now(self._names.of("more") if id is None else id)
+
+    def _chunk(self, kind: str, block: JsonObject, id: str | None, beyond: JsonObject | None) -> JsonObject:
+        return {**super()._chunk(kind, block, id, beyond), "messageId": self._now(id)}
+
+    def _around(self, kind: str, id: str | None) -> Around:
+        return start_of(kind, self._now(id)), END, None
+
+    def _rewrite(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        """By the message that consists of the part."""
+        kind, id = self._of.get(event.part, (MESSAGE, None))
         alone = [each for each, of in self._of.items() if of == (kind, id)] == [event.part]
-        if not alone or not isinstance(event.value, str):
+        if alone and id is not None and isinstance(event.value, str):
+            out += self._names.whole(kind, id, [content.block_of(event.value)] if event.value else [])
+        else:
             self._losses["rewrite"] += 1
-            return None
-        blocks = [{"type": "text", "text": event.value}] if event.value else []
-        return {UPDATE: CHUNK[kind], "messageId": id, "content": blocks}
 
-    def _custom(self, event: e.Custom) -> JsonObject | None:
+    def _custom(self, event: e.Custom, out: list[bytes]) -> None:
         data = event.data
-        if event.name == ORIGIN_V2 and self._v2 and is_update(data):
-            own: JsonObject = data
-            return own
-        if event.name == PROTOCOL and is_update(data):
-            if data[UPDATE] == USER and not self._v2:  # what the agent repeats of the prompt
-                return None
-            return updates.to_v2(data, f"{self._run}-more")
-        self._losses["custom"] += 1
-        return None
-
-    def _put(self, said: JsonObject | None, marks: JsonObject | None, out: list[bytes]) -> None:
-        """An update, as its marks say that the agent said it."""
-        if said and marks is not None:
-            said = event_forms.restored(said, marks)
-        if said:
-            out.append(_encode(said))
+        if self._v2 and event.name == ORIGIN_V2 and is_update(data):
+            out.append(_encode(data))
+        elif event.name != PROTOCOL or not is_update(data):
+            self._losses["custom"] += 1
+        elif self._v2 or data[UPDATE] != USER:  # which an agent of version 1 repeats of the prompt
+            self._say(event, data, out)
 
 
 def user(blocks: Iterable[JsonObject], message_id: str) -> bytes:
