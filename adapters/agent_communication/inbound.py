@@ -39,17 +39,15 @@ from gateway.mcp.runs import (
     keys,
     questions,
     tools,
-    wanted,
 )
 from gateway.mcp.runs.documents import INPUT
-from gateway.mcp.runs.log_messages import INFO
 from gateway.mcp.runs.paging import listed, page
-from gateway.mcp.server import Hub, McpDoor, McpServer
+from gateway.mcp.server import McpServer
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.mcp.wire import MESSAGE, PROGRESS, PROGRESS_TOKEN
 from gateway.transport.pipe import Pipe
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, failing, internal, read
+from gateway.wire.jsonrpc import RpcError, failing, read
 
 
 class Notifications:
@@ -68,7 +66,7 @@ class Notifications:
         method, params = event.data[NOTIFICATION], event.data.get("params")
         token = self._call.progress_token
         if method == MESSAGE:
-            if not isinstance(params, dict) or not wanted(self._call.log_level, params.get("level", INFO)):
+            if not isinstance(params, dict) or not self._call.wants(params.get("level", "info")):
                 return
         elif token is None or not self.ends:
             return
@@ -247,8 +245,8 @@ class AgentService:
         with self._runs.progressing(call):
             return await self._handlers[call.method](call)
 
-    def error(self, call: McpCall, error: Exception) -> ErrorObject:
-        return (failing(error, ERRORS) if isinstance(error, InterlinguaError) else internal()).error
+    def error(self, call: McpCall, error: Exception) -> RpcError:
+        return failing(error, ERRORS)
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`. Of what clients tell nothing concerns an agent."""
@@ -319,8 +317,7 @@ class AgentCommunicationInbound:
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
         self.runs = ClientRuns(PROTOCOL, gateway)
         self.service = AgentService(options, self.runs)
-        door = McpDoor(gateway, PROTOCOL, _client)
-        self.server = McpServer(Hub(self.service, options, asks=options.authenticates, door=door))
+        self.server = McpServer(self.service, options, gateway, PROTOCOL)
 
     def routes(self) -> Sequence[BaseRoute]:
         return self.server.routes()
@@ -339,7 +336,3 @@ class AgentCommunicationInbound:
     def quiet(self) -> None:
         self.runs.go_quiet()
         self.server.quiet()
-
-
-def _client(session: McpSession) -> str | None:
-    return None if session.visit is None else session.visit.principal.who.id

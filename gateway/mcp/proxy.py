@@ -326,11 +326,11 @@ class McpProxy:
         waiting.expires(PATIENCE, lambda: self._waiting.pop(state, None))
         raise InputRequired(asked, state)
 
-    def error(self, call: McpCall, error: Exception) -> jsonrpc.ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> jsonrpc.RpcError:
         if isinstance(error, Denied):
-            return jsonrpc.ErrorObject(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
+            return jsonrpc.RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})
         said = str(error) if isinstance(error, InterlinguaError) else "internal error"
-        return jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, said)
+        return jsonrpc.RpcError(jsonrpc.INTERNAL_ERROR, said)
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`: it is told the server, if that takes such, those of one run in their order."""

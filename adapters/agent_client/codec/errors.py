@@ -30,7 +30,7 @@ ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 
 def to_rpc(error: Exception) -> jsonrpc.RpcError:
     """The error answer for what a request raised (see `gateway.wire.jsonrpc.failing`)."""
-    return jsonrpc.failing(error, ERRORS) if isinstance(error, errors.InterlinguaError) else jsonrpc.internal()
+    return jsonrpc.failing(error, ERRORS)
 
 
 def denied(error: errors.Denied) -> jsonrpc.RpcError:

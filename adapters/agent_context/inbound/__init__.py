@@ -41,11 +41,11 @@ from gateway.core.version import version
 from gateway.mcp import versions
 from gateway.mcp import wire as mcp
 from gateway.mcp.runs.paging import listed, page
-from gateway.mcp.server import Hub, McpDoor, McpServer
+from gateway.mcp.server import McpServer
 from gateway.mcp.server.contract import McpCall, McpSession, ServerIdentity
 from gateway.transport.pipe import Pipe
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, RpcError
+from gateway.wire.jsonrpc import RpcError
 
 Handler = Callable[[McpCall], Awaitable[Any]]
 
@@ -224,9 +224,9 @@ class AgentContextService:
             env.refused(call.session, told)
             raise told from error
 
-    def error(self, call: McpCall, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> RpcError:
         failed = error if isinstance(error, InterlinguaError) else jsonrpc.internal()
-        return to_rpc(failed, correlation_of(call.meta), call.params).error
+        return to_rpc(failed, correlation_of(call.meta), call.params)
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         """See `Service.notification`. What cannot be done is answered by `agent/error`."""
@@ -354,8 +354,9 @@ class AgentContextInbound:
             self.resources,
             Sampling(self.env, sessions),
         )
-        door = McpDoor(gateway, wire.PROTOCOL, self.env.people.name)
-        self.server = McpServer(Hub(self.service, options, {wire.VERSION: wire.MCP_VERSION}, door=door))
+        dialects = {wire.VERSION: wire.MCP_VERSION}
+        client = self.env.people.name
+        self.server = McpServer(self.service, options, gateway, wire.PROTOCOL, dialects=dialects, client=client)
         path = options.path or wire.PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]
         self.directory.on_change(self._changed)

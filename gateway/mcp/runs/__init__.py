@@ -28,7 +28,6 @@ client's `requestState`) give the run, and then it is followed likewise.
 
 from gateway.mcp.runs.client_runs import CallCaller, ClientRuns
 from gateway.mcp.runs.documents import Documents
-from gateway.mcp.runs.log_messages import wanted
 from gateway.mcp.runs.open_questions import Given, WaitingRuns, elsewhere
 from gateway.mcp.runs.questions import ELICITATION, QuestionFormat
 from gateway.mcp.runs.run_follower import Rendering, RunFollower

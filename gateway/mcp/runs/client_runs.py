@@ -65,7 +65,7 @@ class CallCaller:
 
     def tell(self, method: str, params: Raw) -> None:
         """See `Caller.tell`. The agent's own log reaches a client from the level on that it asked for."""
-        if method != MESSAGE or heard(self._call.log_level, params):
+        if method != MESSAGE or heard(self._call, params):
             self._call.notify(method, params)
 
     async def _asked(self, method: str, params: Raw) -> Raw:

@@ -13,7 +13,7 @@ from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Run
 from gateway.mcp.server.contract import McpCall
-from gateway.mcp.wire import LEVELS, MESSAGE
+from gateway.mcp.wire import MESSAGE
 
 DEBUG: Final = "debug"
 INFO: Final = "info"
@@ -35,17 +35,10 @@ class _Leveled(msgspec.Struct):
     level: str = INFO
 
 
-def wanted(least: str | None, level: str) -> bool:
-    """Whether who asked for messages from `least` on (None: for none) gets those of `level`. Unknown levels are all."""
-    if least is None:
-        return False
-    return least not in LEVELS or level not in LEVELS or LEVELS.index(level) >= LEVELS.index(least)
-
-
-def heard(least: str | None, params: Raw) -> bool:
-    """`wanted` of a message that the agent made."""
+def heard(call: McpCall, params: Raw) -> bool:
+    """`McpCall.wants` of a message that the agent made."""
     try:
-        return wanted(least, msgspec.json.decode(params, type=_Leveled).level)
+        return call.wants(msgspec.json.decode(params, type=_Leveled).level)
     except (ValueError, RecursionError):
         return False
 
@@ -57,7 +50,7 @@ class Log:
         self._call = call
         self._run = run
         self._thoughts: set[str] = set()
-        self.on = wanted(call.log_level, INFO)
+        self.on = call.wants(INFO)
         """Whether anything is told of what happens on the way."""
 
     def feed(self, events: Iterable[tuple[int, e.Event]]) -> None:
@@ -70,17 +63,17 @@ class Log:
             level = _LEVEL_OF.get(type(event))
             if isinstance(event, e.PartDelta | e.PartReplaced) and event.part in self._thoughts:
                 level = DEBUG
-            if level is not None and wanted(self._call.log_level, level):
+            if level is not None and self._call.wants(level):
                 self._say(level, {"event": Raw(e.encode(replace(event, origin=None)))})
 
     def lost(self, what: Mapping[str, int]) -> None:
         """Something could not be said: how often, by name."""
-        if what and wanted(self._call.log_level, WARNING):
+        if what and self._call.wants(WARNING):
             self._say(WARNING, {"lost": dict(what)})
 
     def failed(self, run: Run) -> None:
         """The run has ended, and not well."""
-        if wanted(self._call.log_level, ERROR):
+        if self._call.wants(ERROR):
             said = {"status": run.status.value}
             if run.failure is not None:
                 said |= {"code": run.failure.code, "message": run.failure.message}
@@ -88,7 +81,7 @@ class Log:
 
     def refused(self, interrupt: str, error: Denied) -> None:
         """Tell that the client's answer to a question is denied; the question stays open for others."""
-        if wanted(self._call.log_level, WARNING):
+        if self._call.wants(WARNING):
             self._say(WARNING, {"refused": {"interrupt": interrupt, "code": error.code, "message": str(error)}})
 
     def _say(self, level: str, data: dict[str, Any]) -> None:

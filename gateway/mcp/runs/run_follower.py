@@ -16,7 +16,7 @@ from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs.client_runs import ClientRuns, left
-from gateway.mcp.runs.log_messages import INFO, Log, wanted
+from gateway.mcp.runs.log_messages import INFO, Log
 from gateway.mcp.runs.open_questions import OpenQuestions, state_of
 from gateway.mcp.runs.questions import ELICITATION, QuestionFormat
 from gateway.mcp.runs.tools import Events
@@ -114,7 +114,7 @@ class RunFollower:
         self._outlives = outlives
         heeded = native is not None and native.needed and runs.documents.native(agent) is not None
         self._native = native if heeded else None
-        self._quiet = not (rendering.tells or wanted(call.log_level, INFO))
+        self._quiet = not (rendering.tells or call.wants(INFO))
         self.hears = not self._quiet or (heeded and native is not None and native.ends)
         """Whether the run is followed from its beginning. If not, its client is told of it once it has stopped, or once
         its agent has said something beside its output.

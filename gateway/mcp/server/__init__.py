@@ -1,7 +1,7 @@
 """Serving MCP clients, whatever the adapter says over it.
 
 contract.py  what an adapter brings (Service) and what it gets (McpCall, McpSession)
-server.py    McpServer(Hub(service)): the routes, WebSockets, and converse for every other connection
+server.py    McpServer(service): the routes, WebSockets, and converse for every other connection
 hub.py       Hub: what all transports share: whose clients they are, who is there
 call.py      one request, and what becomes of it
 session.py   clients that shake hands, the states of their sessions; modern.py those that need not (2026-07-28)
@@ -10,5 +10,4 @@ http/        Streamable HTTP and HTTP+SSE
 """
 
 from gateway.mcp.server.contract import InputRequired, McpCall, McpSession, ServerIdentity
-from gateway.mcp.server.hub import Hub, McpDoor
 from gateway.mcp.server.server import McpServer

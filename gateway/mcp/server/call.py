@@ -76,11 +76,11 @@ def failure(service: Service, call: McpCall, error: Exception) -> RpcError:
     else:
         log.error("answering %s failed", call.method, exc_info=error)
     try:
-        said = service.error(call, error)
+        return service.error(call, error)
     except Exception:
         log.exception("the error of %s cannot be said", call.method)
         said = plain_errors(error)
-    return RpcError(said.code, said.message, said.data)
+        return RpcError(said.code, said.message)
 
 
 def refused(service: Service, call: McpCall, code: int, why: InterlinguaError) -> RpcError:

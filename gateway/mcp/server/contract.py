@@ -19,8 +19,9 @@ from gateway.access import Visit
 from gateway.core.errors import AgentGone, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
+from gateway.mcp.wire import LEVELS
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Request
+from gateway.wire.jsonrpc import Request, RpcError
 
 EMPTY = msgspec.Raw(b"{}")
 
@@ -185,6 +186,13 @@ class McpCall:
     def log_from(self, level: str) -> None:
         self.log_level = level
 
+    def wants(self, level: Any) -> bool:
+        """Whether the client asked for `notifications/message` of this level. Unknown levels are all."""
+        least = self.log_level
+        if least is None:
+            return False
+        return least not in LEVELS or level not in LEVELS or LEVELS.index(level) >= LEVELS.index(least)
+
     def answered(self) -> None:
         """It is answered, or will not be."""
         self.over = True
@@ -263,8 +271,8 @@ class Service(Protocol):
         `subscriptions/listen` and cancelling are the transports' own business.
         """
 
-    def error(self, call: McpCall, error: Exception) -> Any:
-        """Return the gateway.wire.jsonrpc.ErrorObject for an exception other than RpcError."""
+    def error(self, call: McpCall, error: Exception) -> RpcError:
+        """Return the error answer for an exception other than RpcError."""
 
     def notification(self, session: McpSession, method: str, params: msgspec.Raw) -> None:
         """A notification that is not the transports' own (`initialized`, `cancelled`). Must not raise or block.

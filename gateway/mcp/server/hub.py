@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.types import Scope
@@ -22,15 +22,6 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
-
-
-class McpDoor(NamedTuple):
-    """The door of a gateway whose clients are served: it traces, counts and limits what they do."""
-
-    gateway: Gateway
-    protocol: str
-    client: Callable[[McpSession], str | None]
-    """A client's name; None for one that nobody knows."""
 
 
 class _Unwatched:
@@ -55,26 +46,33 @@ class Hub:
         self,
         service: Service,
         options: McpServeOptions | None = None,
-        dialects: Mapping[str, str] = MappingProxyType({}),
+        gateway: Gateway | None = None,
+        protocol: str = "",
         *,
-        asks: bool = False,
-        door: McpDoor | None = None,
+        dialects: Mapping[str, str] = MappingProxyType({}),
+        client: Callable[[McpSession], str | None] | None = None,
     ) -> None:
-        """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
-        handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`. asks: whether
-        clients over the network are asked who they are (`gateway.access.identifying`): see `McpSession.visit`.
+        """gateway: traces, counts and limits what clients of the protocol do; without it nobody does.
+
+        dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
+        handshake, that each stands for. See `McpClient.dialect` and `gateway.mcp.versions.dialect`.
+
+        client: a client's name, None for one that nobody knows: brought by a protocol that itself sees who its clients
+        are. Without it they are asked, if the options say so (`gateway.access.identifying`): see `McpSession.visit`.
         """
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
         self.service = service
         self.options = options or McpServeOptions()
         self.dialects = dialects
-        self.new_id = unguessable if door is None else door.gateway.new_id
-        self._asks = asks
-        self._door = door
+        self.new_id = unguessable if gateway is None else gateway.new_id
+        self._asks = client is None and self.options.authenticates
+        self._gateway = gateway
+        self._protocol = protocol
+        self._client = client or _visitor
         self.requests: Requests = _unwatched
-        if door is not None:
-            self.requests = door.gateway.requests(door.protocol, {*service.methods, *wire.OWN}, _code, mcp=True)
+        if gateway is not None:
+            self.requests = gateway.requests(protocol, {*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False
         """The gateway stops, and serves no further client."""
         self.joined: dict[McpSession, None] = {}
@@ -88,8 +86,8 @@ class Hub:
 
     def admit(self, session: McpSession) -> None:
         """Count a request on a WebSocket. Raises Unavailable where its client, or everybody, has asked too much."""
-        if self._door is not None:
-            self._door.gateway.limits.request(self._door.protocol, self._door.client(session))
+        if self._gateway is not None:
+            self._gateway.limits.request(self._protocol, self._client(session))
 
     def admit_session(
         self, session: McpSession, held: Callable[[str | None], int], spare: Callable[[str], bool]
@@ -99,11 +97,11 @@ class Hub:
         `held` says how many a client has, `spare` ends one of them that is idle. Raises Limited where it may have no
         more.
         """
-        if self._door is None:
+        if self._gateway is None:
             return None
-        client = self._door.client(session)
-        limits, protocol = self._door.gateway.limits, self._door.protocol
-        limits.session(protocol, client, held(client), lambda: client is not None and spare(client))
+        client = self._client(session)
+        limits = self._gateway.limits
+        limits.session(self._protocol, client, held(client), lambda: client is not None and spare(client))
         return client
 
     @property
@@ -179,6 +177,10 @@ class Hub:
 def _code(error: Exception) -> int:
     """The code of the error that answers a request. Any exception but an RpcError is a fault of ours."""
     return error.error.code if isinstance(error, RpcError) else jsonrpc.INTERNAL_ERROR
+
+
+def _visitor(session: McpSession) -> str | None:
+    return None if session.visit is None else session.visit.principal.who.id
 
 
 def _nobody() -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -17,9 +18,11 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway.access import EXPIRED, Visit, bearer
+from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.mcp import wire
-from gateway.mcp.server.contract import McpSession
+from gateway.mcp.options import McpServeOptions
+from gateway.mcp.server.contract import McpSession, Service
 from gateway.mcp.server.http.endpoint import refusal, response
 from gateway.mcp.server.http.sse import MESSAGES, SseEndpoint, SsePostEndpoint
 from gateway.mcp.server.http.streamable import StreamableEndpoint
@@ -99,10 +102,19 @@ LINGER_SECONDS = 2.0
 class McpServer:
     """Serves MCP clients of every revision. Made by an inbound adapter, which is its `service` or brings it."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self.streamable = StreamableEndpoint(self._hub)
-        """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
+    def __init__(
+        self,
+        service: Service,
+        options: McpServeOptions | None = None,
+        gateway: Gateway | None = None,
+        protocol: str = "",
+        *,
+        dialects: Mapping[str, str] = MappingProxyType({}),
+        client: Callable[[McpSession], str | None] | None = None,
+    ) -> None:
+        """See `Hub`."""
+        self._hub = Hub(service, options, gateway, protocol, dialects=dialects, client=client)
+        self._streamable = StreamableEndpoint(self._hub)
         self._socket = McpSocket(self._hub)
         self._events = SseEndpoint(self._hub)
         self.linger = LINGER_SECONDS
@@ -114,7 +126,7 @@ class McpServer:
 
     def routes(self) -> Sequence[BaseRoute]:
         return [
-            *(Route(path, self.streamable) for path in ("/mcp", "/mcp/{agent}")),
+            *(Route(path, self._streamable) for path in ("/mcp", "/mcp/{agent}")),
             *(Route(path, self._events) for path in ("/sse", "/sse/{agent}")),
             Route(MESSAGES, SsePostEndpoint(self._hub, self._events)),
             *(WebSocketRoute(path, self._socket) for path in SOCKETS),
@@ -130,7 +142,7 @@ class McpServer:
         return [
             *(WebSocketRoute(path + one, self._socket) for one in SOCKETS),
             *(Route(path + one, UpgradeRequired()) for one in SOCKETS),
-            *(Route(one, self.streamable) for one in (path or "/", path + "/{agent}")),
+            *(Route(one, self._streamable) for one in (path or "/", path + "/{agent}")),
         ]
 
     def refusal(self, error: InterlinguaError) -> Response:
@@ -154,4 +166,4 @@ class McpServer:
     async def aclose(self) -> None:
         """The same, and wait until nothing is left of them."""
         self.quiet()
-        await self.streamable.aclose()
+        await self._streamable.aclose()

@@ -132,15 +132,16 @@ def _unraw(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be JSON")
 
 
-def failing(error: errors.InterlinguaError, codes: Mapping[type[errors.InterlinguaError], int]) -> RpcError:
-    """Map the error of a request to an error answer, by a codec's table. An RpcError is returned as it is.
+def failing(error: Exception, codes: Mapping[type[errors.InterlinguaError], int]) -> RpcError:
+    """Map what a request raised to an error answer, by a codec's table. An RpcError is returned as it is.
 
     `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
-    "retryable": true, "retryAfter": <seconds, of Unavailable>}`. For any exception that is no InterlinguaError answer
-    `internal()`.
+    "retryable": true, "retryAfter": <seconds, of Unavailable>}`. What is no InterlinguaError is answered `internal()`.
     """
     if isinstance(error, RpcError):
         return error
+    if not isinstance(error, errors.InterlinguaError):
+        return internal()
     data: dict[str, Any] = {"code": error.code}
     if isinstance(error, errors.Invalid):
         data["path"] = error.path

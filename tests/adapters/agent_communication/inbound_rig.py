@@ -21,7 +21,7 @@ from gateway.contract import RunContext, TargetOptions
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, RunQuery
-from gateway.mcp.server.contract import InputRequired, McpClient, ProgressToken
+from gateway.mcp.server.contract import InputRequired, McpCall, McpClient, ProgressToken
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
 from gateway.mcp.wire import META_LOG_LEVEL
 from gateway.runs import Engine
@@ -89,6 +89,8 @@ class FakeCall:
     @property
     def can_ask(self) -> bool:
         return self.client.version != V2026_07_28
+
+    wants: Any = McpCall.wants
 
     def notify(self, method: str, params: Any = None) -> None:
         self.send(msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -174,7 +176,7 @@ class Rig:
         except RpcError as error:
             raise Refused(error.error) from error
         except Exception as error:
-            raise Refused(self.service.error(call, error)) from error
+            raise Refused(self.service.error(call, error).error) from error
 
     async def call(self, method: str, session: FakeSession | None = None, **params: Any) -> Any:
         """`make` and `serve`. A parameter `meta` is the `_meta`."""

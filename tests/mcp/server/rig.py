@@ -23,6 +23,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,11 +36,11 @@ from starlette.routing import Mount
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.options import McpServeOptions
-from gateway.mcp.server import Hub, InputRequired, McpCall, McpDoor, McpServer, McpSession, ServerIdentity
+from gateway.mcp.server import InputRequired, McpCall, McpServer, McpSession, ServerIdentity
 from gateway.mcp.server.http.streams import ResponseOut
 from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
-from gateway.wire.jsonrpc import ErrorObject
+from gateway.wire.jsonrpc import RpcError
 from tests.support.scripted import until
 from tests.support.serving import serving
 
@@ -91,10 +92,10 @@ class Words:
             return {"output": {"text": text}}
         return {"content": [{"type": "text", "text": text}]}
 
-    def error(self, call: McpCall, error: Exception) -> ErrorObject:
+    def error(self, call: McpCall, error: Exception) -> RpcError:
         if isinstance(error, InterlinguaError):
-            return ErrorObject(-32002, str(error), {"method": call.method})
-        return ErrorObject(jsonrpc.INTERNAL_ERROR, "it failed")
+            return RpcError(-32002, str(error), {"method": call.method})
+        return RpcError(jsonrpc.INTERNAL_ERROR, "it failed")
 
     def notification(self, session: McpSession, method: str, params: Raw) -> None:
         self.seen.append(f"{method} {bytes(params).decode()}")
@@ -195,11 +196,17 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    *, dialects: Mapping[str, str] | None = None, door: McpDoor | None = None, **options: Any
+    gateway: Any = None,
+    *,
+    dialects: Mapping[str, str] = MappingProxyType({}),
+    client: Callable[[McpSession], str | None] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Rig]:
     """A server with these options, while the block lasts. Nothing of it is left behind."""
     words = Words()
-    words.server = server = McpServer(Hub(words, McpServeOptions(**options), dialects or {}, door=door))
+    words.server = server = McpServer(
+        words, McpServeOptions(**options), gateway, "words", dialects=dialects, client=client
+    )
     before, failures = asyncio.all_tasks(), list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
     mounts = [Mount(MOUNT, routes=list(server.routes())), Mount(ROOT, routes=list(server.at()))]

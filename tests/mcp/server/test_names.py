@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.mcp import versions, wire
-from gateway.mcp.server import Hub
 from gateway.mcp.server.http.session import StreamableSession
+from gateway.mcp.server.hub import Hub
 from gateway.wire import jsonrpc
 from tests.mcp.server.rig import (
     SESSION,

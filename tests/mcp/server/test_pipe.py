@@ -13,7 +13,7 @@ import pytest
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions
 from gateway.mcp.options import McpServeOptions
-from gateway.mcp.server import Hub, McpServer
+from gateway.mcp.server import McpServer
 from gateway.transport.pipe import Unreadable
 from tests.mcp.server.rig import Words, initialize, tool, valid
 from tests.support.pipes import LIMIT, MemoryPipe, pair
@@ -67,7 +67,7 @@ async def line(
     """A connection, while the block lasts. No task is left behind."""
     before = asyncio.all_tasks()
     words = Words()
-    server = McpServer(Hub(words, McpServeOptions(**options)))
+    server = McpServer(words, McpServeOptions(**options))
     server.linger = linger
     here, there = pair(limit)
     serving = asyncio.create_task(server.converse(there, agent))

@@ -13,10 +13,11 @@ from starlette.types import Message
 from gateway.contract import unguessable
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions
-from gateway.mcp.server import Hub, McpCall, McpDoor
+from gateway.mcp.server import McpCall
 from gateway.mcp.server.http import session as sessions
 from gateway.mcp.server.http.session import StreamableSession
 from gateway.mcp.server.http.streams import numbered
+from gateway.mcp.server.hub import Hub
 from gateway.transport.asgi import HttpRequest
 from gateway.transport.streamable_http.server import MessageStream
 from tests.mcp.server.rig import SESSION, Client, Words, client, initialize, raw, rig, stalled, tool
@@ -157,9 +158,8 @@ async def test_a_session_of_a_client_makes_room_for_its_next_unless_it_waits_for
 
     gateway = Mock(new_id=unguessable, requests=Mock(return_value=Hub(Words()).requests))
     gateway.limits.session = one
-    door = McpDoor(gateway, "words", lambda session: session.bearer)
 
-    async with rig(door=door) as there, client(there.mcp) as other:
+    async with rig(gateway, client=lambda session: session.bearer) as there, client(there.mcp) as other:
 
         async def opened() -> tuple[int, Client]:
             made = await other.http.post(there.mcp, json=initialize(), headers={"Authorization": "Bearer ana"})
