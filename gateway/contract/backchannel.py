@@ -30,6 +30,10 @@ class Caller(Protocol):
     def capabilities(self) -> JsonObject:
         """The capabilities that the client declared, in its protocol's own words."""
 
+    @property
+    def tools(self) -> Sequence[str] | None:
+        """Patterns of the tools that may be called for the client, as far as that is known (None: all)."""
+
     async def ask(self, method: str, params: msgspec.Raw) -> msgspec.Raw:
         """Send a request and wait for the answer, which is returned encoded.
 

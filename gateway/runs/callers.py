@@ -48,6 +48,7 @@ class LentCaller(msgspec.Struct, frozen=True):
     id: str
     protocol: str
     capabilities: JsonObject
+    tools: tuple[str, ...] | None = None
 
 
 class ThreadJoined(msgspec.Struct, frozen=True):
@@ -117,6 +118,7 @@ class CallerElsewhere:
     def __init__(self, process: str, lent: LentCaller, post: PostOffice) -> None:
         self.protocol = lent.protocol
         self.capabilities = lent.capabilities
+        self.tools = lent.tools
         self._process = process
         self._id = lent.id
         self._post = post
@@ -196,7 +198,8 @@ class Lobby:
             del self._lent[lent.id]
 
     def _lend(self, caller: Caller) -> LentCaller:
-        lent = LentCaller(str(next(self._lendings)), caller.protocol, caller.capabilities)
+        tools = None if caller.tools is None else tuple(caller.tools)
+        lent = LentCaller(str(next(self._lendings)), caller.protocol, caller.capabilities, tools)
         self._lent[lent.id] = caller
         return lent
 

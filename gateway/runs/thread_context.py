@@ -22,6 +22,7 @@ class UntoldCaller:
 
     def __init__(self, caller: Caller, show: Callable[[], Awaitable[None]]) -> None:
         self.protocol = caller.protocol
+        self.tools = caller.tools
         self._caller = caller
         self._show = show
         self._telling: asyncio.Task[None] | None = None

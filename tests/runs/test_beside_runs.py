@@ -30,6 +30,7 @@ class Client:
     """A caller that remembers what it was asked."""
 
     protocol = "scripted"
+    tools = None
 
     def __init__(self, answer: bytes = b'"yes"') -> None:
         self.capabilities: JsonObject = {"files": True}

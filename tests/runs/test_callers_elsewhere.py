@@ -28,6 +28,7 @@ class Client:
     """A client that answers `yes`, does not know `no`, and never answers `never`."""
 
     protocol = "scripted"
+    tools = None
 
     def __init__(self, **capabilities: Any) -> None:
         self.capabilities: JsonObject = capabilities

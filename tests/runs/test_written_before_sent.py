@@ -304,6 +304,7 @@ class Client:
     """A `Caller` that notes what reaches it."""
 
     protocol = "test"
+    tools = None
     capabilities: ClassVar[dict[str, Any]] = {"sampling": {}}
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -17,15 +17,6 @@ from gateway.wire import jsonrpc
 
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
-
-
-@runtime_checkable
-class Scoped(Protocol):
-    """A caller of this gateway's own inbound half."""
-
-    @property
-    def tools(self) -> Iterable[str] | None:
-        """Patterns of the tools that may be called for it; None if clients are not authenticated."""
 
 
 def decides(server: OfferedServer, method: str) -> bool:
@@ -92,13 +83,13 @@ def _allowed(result: Raw, governor: governing.Governor, server: OfferedServer) -
     return jsonrpc.replaced(result, tools=kept)
 
 
-def _patterns(server: OfferedServer) -> Iterable[str] | None:
+def _patterns(server: OfferedServer) -> Sequence[str] | None:
     """Patterns of the tools that may be called: for who has prompted, else for the client that is there. None: all."""
     prompted, context = server.session.prompted, server.session.context
     if prompted is not None:
         return prompted.run.request.tools
     caller = context.caller if context is not None else None
-    return caller.tools if isinstance(caller, Scoped) else None
+    return caller.tools if caller is not None else None
 
 
 def _governor(server: OfferedServer) -> governing.Governor | None:

@@ -39,6 +39,8 @@ Clients made with some SDKs break off at a request that they do not know.
 class CallCaller:
     """See `gateway.contract.Caller`. One for each run: the client of the call that follows it now."""
 
+    tools = None
+
     def __init__(self, protocol: str, call: McpCall) -> None:
         self.protocol = protocol
         self._call = call

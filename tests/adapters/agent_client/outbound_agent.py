@@ -262,6 +262,7 @@ class Client:
     """A client of this protocol that is connected; see `gateway.contract.Caller`."""
 
     protocol = PROTOCOL
+    tools = None
 
     def __init__(self, **capabilities: Any) -> None:
         self.capabilities: JsonObject = capabilities

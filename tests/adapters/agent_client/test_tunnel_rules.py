@@ -16,6 +16,7 @@ from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.test_tunnel_stateless import DISCOVERED, META
 from tests.adapters.agent_client.tunnel_rig import KIT, Provider, rig
 from tests.governance.enforcing.support import ANN, YES, documents, told, verified
+from tests.support.scripted import until
 
 GRANTS = ({"kind": "mcp", "server": "kit", "allow": ["read", "send", "drop"]},)
 LISTED = {"tools": [{"name": name} for name in ("read", "other", "send")], "nextCursor": "2", "_meta": {"z": 1}}
@@ -94,6 +95,28 @@ async def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prom
         await ana.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
         said = await ana.steps(session, *steps[:3])
         assert said[2]["result"]["tools"] == [{"name": "read"}, {"name": "send"}]
+
+
+async def test_they_are_listed_so_before_a_prompt_by_an_agent_in_another_process(tmp_path: Path) -> None:
+    bob = {"name": "bob", "token": "bob-token-0123456789", "tools": ["re*", "other"]}
+    file = tmp_path / "store.db"
+    async with (
+        rig("native", governed=binding(tmp_path), clients=[bob], file=file, host="here") as one,
+        rig("native", governed=binding(tmp_path), clients=[bob], file=file, host="there") as two,
+    ):
+        opener, client = await one.connect(token=bob["token"]), await two.connect(token=bob["token"])
+        session = await opener.new(cwd=str(tmp_path), mcpServers=[KIT])
+        client.replies |= {"tools/list": LISTED}
+        await client.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": [KIT]})
+        await opener.pipe.aclose()
+        [server] = one.tunnels._servers.values()
+        agent, context = server.session.connection, server.session.context
+        assert agent is not None and context is not None
+        await until(lambda: not one.inbound.clients.open(session) and context.caller is not None)
+        made = jsonrpc.unpack(await one.tunnels.answer(agent, "mcp/connect", jsonrpc.raw({"serverId": server.id})))
+        listing = {"connectionId": made["connectionId"], "method": "tools/list", "params": {}}
+        result = await one.tunnels.answer(agent, "mcp/message", jsonrpc.raw(listing))
+        assert bytes(jsonrpc.members(result)["tools"]) == b'[{"name":"read"}]'
 
 
 async def test_a_call_that_needs_a_word_waits_for_it_and_one_that_fails_is_audited_so(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gateway.governance.binding import Binding
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
 from gateway.store.opening import open_store
+from gateway.store.sqlite import SqliteStore
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, pair
 
@@ -151,17 +152,19 @@ async def rig(
     governed: Binding | None = None,
     clients: Sequence[dict[str, Any]] = (),
     file: Path | None = None,
+    host: str | None = None,
     **target: Any,
 ) -> AsyncIterator[Rig]:
     """The agent is `tunnel_agent.py`, started with `how`, unless `target` names another.
 
     governed: by what. clients: those that are known, if any has to be. file: the store's; None: in memory.
+    host: where this process is, if there are several on the file.
     """
     default = {} if "url" in target else {"command": (sys.executable, "-I", "-S", str(PROGRAM), *how)}
     options = AgentClientTarget.model_validate({"protocol": "agent_client", **default, **target})
     outbound = AgentClientOutbound(options)
     half: Outbound = outbound
-    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
+    engine = Engine(SqliteStore(file, host=host) if file else open_store("sqlite://"))
     if governed is not None:
         enforcement = Enforcement(engine.records, engine.store.spend)
         half = enforcement.wrap(outbound, governed)

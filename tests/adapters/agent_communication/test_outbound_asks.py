@@ -26,6 +26,7 @@ class FakeCaller:
 
     def __init__(self, capabilities: JsonObject, answers: dict[str, Any], protocol: str = PROTOCOL) -> None:
         self.protocol = protocol
+        self.tools = None
         self.capabilities = capabilities
         self.answers = answers
         self.asked: list[tuple[str, Any]] = []

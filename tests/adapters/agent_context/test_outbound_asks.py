@@ -29,6 +29,7 @@ class FakeCaller:
 
     def __init__(self, protocol: str = "agent_context", **capabilities: Any) -> None:
         self.protocol = protocol
+        self.tools = None
         self.capabilities: JsonObject = capabilities
         self.asked: list[tuple[str, Any]] = []
 

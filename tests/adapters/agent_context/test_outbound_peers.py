@@ -111,6 +111,7 @@ class Samples:
     """A client of the same protocol that offers sampling."""
 
     protocol = "agent_context"
+    tools = None
 
     def __init__(self) -> None:
         self.capabilities: JsonObject = {"sampling": {}}
