@@ -18,7 +18,7 @@ from gateway.store import Delivery, LogEntry, Registration
 from gateway.store.leases import HeldLease
 from gateway.store.records import RegistrationCache, encode
 from gateway.store.uploads import upload
-from gateway.store.write_queue import WriteQueue
+from gateway.store.write_queue import LONG, WriteQueue
 
 
 class StoreWriter(Protocol):
@@ -114,7 +114,7 @@ class StoreEngine(ABC):
         return await self._read(partial(self._queries.count_runs, query=query))
 
     async def delete_run(self, run_id: str) -> None:
-        await self._queue.submit(partial(self._changes.delete_run, run_id=run_id), run=run_id, long=True)
+        await self._queue.submit(partial(self._changes.delete_run, run_id=run_id), run=run_id, size=LONG)
 
     async def events(
         self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
@@ -126,7 +126,7 @@ class StoreEngine(ABC):
 
     async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
         work = partial(self._changes.create_thread, thread=thread, checkpoints=tuple(checkpoints))
-        await self._queue.submit(work, long=bool(checkpoints))
+        await self._queue.submit(work, size=LONG if checkpoints else 0)
 
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(partial(self._queries.thread, thread_id=thread_id), one=True)
@@ -147,7 +147,7 @@ class StoreEngine(ABC):
         return await self._queue.submit(work, size=len(point or b"") + len(encode(change)))
 
     async def delete_thread(self, thread_id: str) -> None:
-        await self._queue.submit(partial(self._changes.delete_thread, thread_id=thread_id), long=True)
+        await self._queue.submit(partial(self._changes.delete_thread, thread_id=thread_id), size=LONG)
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
         return await self._read(partial(self._queries.history, thread_id=thread_id, limit=limit, before=before))
@@ -193,6 +193,6 @@ class StoreEngine(ABC):
         for step in self._retention.steps(older_than, max_bytes, time.time()):
             more = True
             while more:
-                removed, more = await self._queue.submit(step, durable=False, long=True)
+                removed, more = await self._queue.submit(step, durable=False, size=LONG)
                 gone += removed
         return gone

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway.core.errors import TooLarge
 from gateway.core.types import Artifact
-from gateway.store.write_queue import WriteQueue
+from gateway.store.write_queue import LONG, WriteQueue
 
 CHUNK_BYTES = 256 * 1024
 
@@ -38,12 +38,12 @@ async def upload(
     max_bytes: int,
 ) -> Artifact:
     """Implements `Store.put_artifact`."""
-    seq = await queue.submit(partial(steps.begin, owner=owner, artifact=artifact), durable=False, long=True)
+    seq = await queue.submit(partial(steps.begin, owner=owner, artifact=artifact), durable=False, size=LONG)
     done = False
     try:
         size = await _store(queue, content, max_bytes, partial(steps.add, seq=seq, artifact_id=artifact.id))
         stored = replace(artifact, size=size)
-        await queue.submit(partial(steps.finish, seq=seq, artifact=stored), long=True)
+        await queue.submit(partial(steps.finish, seq=seq, artifact=stored), size=LONG)
         done = True
         return stored
     finally:
@@ -62,10 +62,10 @@ async def _store(queue: WriteQueue, content: AsyncIterator[bytes], max_bytes: in
         waiting += piece
         while len(waiting) >= CHUNK_BYTES:
             data = bytes(waiting[:CHUNK_BYTES])
-            await queue.submit(partial(add, number=number, data=data), durable=False, long=True, size=len(data))
+            await queue.submit(partial(add, number=number, data=data), durable=False, size=LONG)
             del waiting[:CHUNK_BYTES]
             number += 1
     if waiting:
         last = partial(add, number=number, data=bytes(waiting))
-        await queue.submit(last, durable=False, long=True, size=len(waiting))
+        await queue.submit(last, durable=False, size=LONG)
     return size

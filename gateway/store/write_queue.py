@@ -1,6 +1,6 @@
 """The queue of writes, in order: jobs with an answer, and writes held back for a moment.
 
-An engine takes a batch of pieces, writes it in one transaction, and answers the jobs.
+An engine takes a batch of pieces, writes it in one transaction, and has the jobs answer.
 
 Appends and saves are held back by run, so that entries share rows and a run's end takes them along. Deltas of streaming
 text are held longest: there are many of them, and if a crash loses the last moments, the agent's final result still has
@@ -13,8 +13,8 @@ import asyncio
 import heapq
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,10 +22,12 @@ import msgspec
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run
 from gateway.store import LogEntry
+from gateway.store.records import size_of
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+_delta: Callable[[LogEntry], bool] = attrgetter("delta")
 
 SECONDS = 0.05
 """How long a record, or an event that is not a delta, is held."""
@@ -43,6 +45,10 @@ SLOW_SECONDS = 1.0
 """For how long no new run is held after one that was not over when it was due: such a run is written twice anyway."""
 MOST_BYTES = 128 * 1024
 """The most bytes of entries to hold, over all runs."""
+SMALL_BYTES = 256 * 1024
+"""The most that an event loop should write itself."""
+LONG = SMALL_BYTES + 1
+"""The size of a job that takes long, however little it writes."""
 
 
 class WriteJob(msgspec.Struct, eq=False):
@@ -50,7 +56,7 @@ class WriteJob(msgspec.Struct, eq=False):
 
     durable: answered when it is on the disk. soon: answered when it is written; the sync follows.
     joins: it is also given the held writes of `run` (or None), which it has to write.
-    long: takes long. size: about how many bytes it writes.
+    size: about how many bytes it writes; `LONG` where it takes long.
     written: may be called with the result of a durable one once that is written, before the answer; must not raise.
     """
 
@@ -60,9 +66,24 @@ class WriteJob(msgspec.Struct, eq=False):
     durable: bool = False
     soon: bool = False
     joins: bool = False
-    long: bool = False
     size: int = 0
     written: Callable[[Any], None] | None = None
+    result: Any = None
+    error: BaseException | None = None
+
+    def ends(self, result: Any = None, error: BaseException | None = None) -> None:
+        """Note what came of it. Nobody is told before `answer`, and what is tried again ends again."""
+        self.result, self.error = result, error
+
+    def answer(self) -> None:
+        """Resolve the future, unless its caller was cancelled. Called on the event loop."""
+        future = self.future
+        if future is None or future.done():
+            return
+        if self.error is None:
+            future.set_result(self.result)
+        else:
+            future.set_exception(self.error)
 
 
 class Creation(msgspec.Struct, eq=False):
@@ -128,20 +149,6 @@ class Trouble:
 
 
 Piece = WriteJob | WriteBehind
-Answer = tuple[WriteJob, Any, BaseException | None]
-"""A job with its result or its error."""
-
-
-def answer(answers: Sequence[Answer]) -> None:
-    """Resolve the futures of the jobs. Called on the event loop."""
-    for job, result, error in answers:
-        future = job.future
-        if future is None or future.done():
-            continue  # the caller was cancelled
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
 
 
 class WriteQueue:
@@ -151,7 +158,7 @@ class WriteQueue:
         """most_runs: the most to release at a time of those whose writes are held."""
         self._wake = wake
         self._most_runs = most_runs
-        self._waiting: deque[Piece] = deque()
+        self._waiting: list[Piece] = []
         self._held: dict[str, WriteBehind] = {}
         self._held_bytes = 0
         self._order: list[tuple[float, str]] = []  # a heap of names, which keeps no run that has left
@@ -200,7 +207,6 @@ class WriteQueue:
         soon: bool = False,
         joins: bool = False,
         own: bool = False,
-        long: bool = False,
         size: int = 0,
         written: Callable[[T], None] | None = None,
     ) -> asyncio.Future[T]:
@@ -215,12 +221,11 @@ class WriteQueue:
         if not self._usable or self._loop is None:
             raise self.closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        durable, soon = durable and not soon, durable and soon
         if not own:
             self._waiting += self._let_go()
         elif run is not None and (held := self._let_go_of(run)) is not None:
             self._waiting.append(held)
-        self._waiting.append(WriteJob(work, run, future, durable, soon, joins, long, size, written))
+        self._waiting.append(WriteJob(work, run, future, durable and not soon, soon, joins, size, written))
         self._wake()
         return future
 
@@ -233,11 +238,8 @@ class WriteQueue:
 
     def take(self, most: int) -> list[Piece]:
         """Hand out what waits, the oldest first, up to so many pieces."""
-        waiting = self._waiting
-        if len(waiting) > most:
-            return [waiting.popleft() for _ in range(most)]
-        batch = list(waiting)
-        waiting.clear()
+        batch = self._waiting[:most]
+        del self._waiting[:most]
         return batch
 
     # --- what is held --------------------------------------------------------------------------------------------
@@ -255,12 +257,8 @@ class WriteQueue:
         """Write entries of a run's log behind. Returns their size."""
         if not self._usable:
             raise self.closed()
-        size = 0
-        patience = DELTA_SECONDS
-        for entry in entries:
-            size += len(entry.data)
-            if not entry.delta:
-                patience = SECONDS
+        size = size_of(entries)
+        patience = DELTA_SECONDS if all(map(_delta, entries)) else SECONDS
         held = self._held.get(run_id)
         if held is None or patience < held.patience:
             held = self._hold(run_id, patience)
@@ -283,8 +281,10 @@ class WriteQueue:
         if held is None:
             held = self._held[run] = WriteBehind(run)
         if patience < held.patience:
-            heapq.heappush(self._order, (due := held.hurry(patience), run))
-            self._ring(due)
+            due = held.hurry(patience)
+            heapq.heappush(self._order, (due, run))
+            if due < self._rings:
+                self._ring(due)
         return held
 
     def _let_go_of(self, run: str) -> WriteBehind | None:
@@ -303,9 +303,7 @@ class WriteQueue:
         return held
 
     def _ring(self, due: float) -> None:
-        """Set the alarm to ring then, unless it rings earlier."""
-        if due >= self._rings:
-            return
+        """Set the alarm to ring then."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._rings = due

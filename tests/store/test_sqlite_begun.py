@@ -342,7 +342,7 @@ async def test_a_run_begins_while_something_long_is_being_written(path: Path, pa
             started.set()
             assert go.wait(10)
 
-        writing = store._queue.submit(long, long=True)
+        writing = store._queue.submit(long, size=write_queue.LONG)
         try:
             assert await asyncio.to_thread(started.wait, 10)
             async with asyncio.timeout(5):

@@ -16,8 +16,8 @@ import pytest
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
 from gateway.store import CreatedRun, RunChange, Unsynced
-from gateway.store.sqlite import SqliteStore, batch, disk_thread, schema
-from gateway.store.write_queue import WriteBehind
+from gateway.store.sqlite import SqliteStore, disk_thread, schema
+from gateway.store.write_queue import LONG, WriteBehind
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
 
@@ -145,15 +145,14 @@ async def test_a_large_log_of_which_a_checkpoint_leaves_some_begins_anew(
     store = SqliteStore(path, lease_seconds=3600.0)
     await store.open()
     await store.create_run(make_run(), [entry(1)], reserved=9)
-    disk = store._writer._disk
+    there = store._writer._disk
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN")
     assert other.execute("SELECT count(*) FROM runs").fetchone() == (1,)
     await store.create_run(make_run(), [entry(1)], reserved=9)
-    assert disk.batches is not None
-    disk.batches.cursor = Meanwhile(disk.batches.cursor, other)  # type: ignore[assignment]
+    there.cursor = Meanwhile(there.cursor, other)  # type: ignore[assignment]
     before = wal(path)[12:16]
-    disk.do(disk.checkpoint)
+    there.do(there.checkpoint)
 
     async def anew() -> bool:
         return wal(path)[12:16] != before
@@ -174,15 +173,15 @@ async def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_
     store = SqliteStore(path)
     await store.open()
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    undo = batch.Batches._roll_back
+    undo = disk_thread.DiskThread._roll_back
 
-    def undone(self: batch.Batches) -> None:
+    def undone(self: disk_thread.DiskThread) -> None:
         undo(self)
-        monkeypatch.setattr(batch.Batches, "_roll_back", undo)
+        monkeypatch.setattr(disk_thread.DiskThread, "_roll_back", undo)
         other.execute("BEGIN IMMEDIATE")
         threading.Timer(0.1, other.execute, ["COMMIT"]).start()
 
-    monkeypatch.setattr(batch.Batches, "_roll_back", undone)
+    monkeypatch.setattr(disk_thread.DiskThread, "_roll_back", undone)
 
     first = store.create_run(make_run(), [], reserved=1)
     calls: list[Any] = [first, store._queue.submit(half)]
@@ -209,8 +208,8 @@ async def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkey
 
     await eventually(syncing)
     monkeypatch.setattr(disk_thread.DiskThread, "on_disk", dies)
-    monkeypatch.setattr(batch.Batches, "write", dies)
-    lent = asyncio.ensure_future(store._queue.submit(lambda _: None, long=True))
+    monkeypatch.setattr(disk_thread.DiskThread, "write", dies)
+    lent = asyncio.ensure_future(store._queue.submit(lambda _: None, size=LONG))
     await asyncio.sleep(0)
     later = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
     await asyncio.sleep(0)
@@ -224,10 +223,9 @@ async def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkey
 async def test_after_the_thread_died_nothing_that_was_kept_is_tried_again(path: Path) -> None:
     store = SqliteStore(path)
     await store.open()
-    writer, batches = store._writer, store._writer._disk.batches
-    assert batches is not None
-    batches.kept.append(WriteBehind("r"))
-    writer._disk.do(lambda: int("dies"))  # type: ignore[arg-type, return-value]
+    writer = store._writer
+    writer._disk.kept.append(WriteBehind("r"))
+    writer._disk.do(lambda: int("dies"))  # type: ignore[arg-type]
 
     async def died() -> bool:
         return bool(store.trouble)

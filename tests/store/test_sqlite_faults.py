@@ -12,7 +12,7 @@ import pytest
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
 from gateway.store import RunChange
-from gateway.store.sqlite import SqliteStore, batch, schema
+from gateway.store.sqlite import SqliteStore, disk_thread, schema
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 
 
@@ -93,7 +93,7 @@ async def test_on_a_full_disk_commits_end_unavailable_and_never_overtake_the_tok
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is wrong is told once, however often it is tried again."""
-    monkeypatch.setattr(batch, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(disk_thread, "RETRY_SECONDS", 0.0)
 
     store = SqliteStore(path)
     await store.open()
@@ -123,12 +123,13 @@ async def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can(
     await store.open()
     await store.create_run(make_run(), [entry(1)], reserved=9)
     table = await inside(store, "SELECT rootpage FROM sqlite_schema WHERE name = 'runs'")
-    disk = store._writer._disk
-    disk.holding(lambda batches: batches.cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    with store._writer._disk.held() as cursor:
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     with path.open("r+b") as file:
         file.seek((table - 1) * 4096)
         file.write(b"\xa5" * 4096)
-    disk.holding(lambda batches: batches.cursor.execute("PRAGMA shrink_memory"))
+    with store._writer._disk.held() as cursor:
+        cursor.execute("PRAGMA shrink_memory")
     with pytest.raises(Unavailable, match="it is damaged"):
         await store.create_run(make_run(), [entry(1)], reserved=9)
     before = await inside(store, "SELECT expires_at FROM leases")
@@ -143,7 +144,8 @@ async def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can(
 
 def _relieve(store: SqliteStore) -> None:
     """Room on the disk again."""
-    store._writer._disk.holding(lambda batches: batches.cursor.execute("PRAGMA max_page_count = 1000000").fetchall())
+    with store._writer._disk.held() as cursor:
+        cursor.execute("PRAGMA max_page_count = 1000000").fetchall()
 
 
 async def test_closing_on_a_full_disk_says_so_and_does_not_hang(path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import CreatedRun, Registration, RunChange
+from gateway.store import CreatedRun, Registration, RunChange, write_queue
 from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore, disk_thread, lease, schema
 from tests.store.contracts.retention import ended
@@ -302,14 +302,18 @@ async def test_what_comes_while_the_thread_works_is_written_when_it_is_done(path
         held.set()
         assert go.wait(60)
 
+    def works_alone() -> None:
+        with disk.held():
+            works()
+
     store = SqliteStore(path)
     await store.open()
     disk = store._writer._disk
     one = make_run()
     await store.create_run(one, [], reserved=9)
     for work in (
-        lambda: store._queue.submit(works, durable=False, long=True),  # what it was given to write
-        lambda: disk.do(lambda: disk.holding(works)),  # what it does by itself
+        lambda: store._queue.submit(works, durable=False, size=write_queue.LONG),  # what it was given to write
+        lambda: disk.do(works_alone),  # what it does by itself
     ):
         held.clear()
         go.clear()

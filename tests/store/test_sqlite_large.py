@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gateway.core.types import Checkpoint, ThreadChange
 from gateway.store import RunChange
-from gateway.store.sqlite import SqliteStore, batch
-from gateway.store.sqlite.writer import SMALL_BYTES
+from gateway.store.sqlite import SqliteStore, disk_thread
+from gateway.store.write_queue import SMALL_BYTES
 from tests.store.place import NOW, content, entry, make_artifact, make_run, make_thread
 
 LARGE = {"text": "x" * SMALL_BYTES}
@@ -22,13 +22,13 @@ LARGE = {"text": "x" * SMALL_BYTES}
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each transaction, whether the event loop wrote it."""
     found: list[bool] = []
-    write = batch.Batches.write
+    write = disk_thread.DiskThread.write
 
     def noted(*args: Any, **named: Any) -> Any:
         found.append(threading.current_thread() is threading.main_thread())
         return write(*args, **named)
 
-    monkeypatch.setattr(batch.Batches, "write", noted)
+    monkeypatch.setattr(disk_thread.DiskThread, "write", noted)
     return found
 
 

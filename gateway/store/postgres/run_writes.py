@@ -31,7 +31,7 @@ from gateway.store.records import (
     few,
     size_of,
 )
-from gateway.store.write_queue import Answer, WriteBehind, WriteJob
+from gateway.store.write_queue import WriteBehind, WriteJob
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,11 @@ class Statement(NamedTuple):
 
 
 class AtOnce(NamedTuple):
-    """A transaction in one statement. It writes all or nothing, so its answers are known before it is sent."""
+    """A transaction in one statement. It writes all or nothing, so how its jobs end is known before it is sent."""
 
     statements: Sequence[Statement]
     rows: int
     """How many rows the statements that return some have to return."""
-    answers: list[Answer]
 
     async def write(self, connection: Connection, owner: str, number: int, *, durable: bool) -> bool:
         """Write it with its number in the lease. Returns False, with nothing written, if something does not fit, or if
@@ -184,23 +183,24 @@ class RunWrites:
             rows += [(run, row) for run, said in entries.items() for row in pack(said)]
         if rows:
             statements.append(_logging(rows))
-        answers: list[Answer] = [(job, CreatedRun(True), None) for job, _ in self._new]
-        answers += [(job, None, None) for job, _, _ in self._changes]
-        return AtOnce(statements, len(answers), answers)
+        for job, _ in self._new:
+            job.ends(CreatedRun(True))
+        for job, _, _ in self._changes:
+            job.ends(None)
+        return AtOnce(statements, len(self._new) + len(self._changes))
 
-    async def write(self, connection: Connection) -> list[Answer]:
+    async def write(self, connection: Connection) -> None:
         """Write all of it. Raises what the server says: then nothing may be kept of the transaction."""
         known = await self._lock_threads(connection)
-        answers: list[Answer] = []
         rows: list[tuple[str, Row]] = []
         statuses: dict[str, Run] = {}
         if self._new:
-            answers += await self._create(connection, known, rows, statuses)
+            await self._create(connection, known, rows, statuses)
         fit: list[tuple[WriteJob, Transition, list[WriteBehind]]] = []
         for job, work, behind in self._changes:
             point = work.change.checkpoint
             if point is not None and point.thread not in known:
-                answers.append((job, None, NotFound(f"no thread {point.thread}")))
+                job.ends(None, NotFound(f"no thread {point.thread}"))
                 self._behind[work.run] = [*behind, *self._behind.get(work.run, ())]
             else:
                 fit.append((job, work, behind))
@@ -208,7 +208,7 @@ class RunWrites:
         joined = [behind for _, work, behind in fit if work.change.run is None]
         if saved := _records(chain.from_iterable([*self._behind.values(), *joined])):
             await self._do(connection, _saving(saved))
-        done = await self._change(connection, fit, rows, answers) if fit else []
+        done = await self._change(connection, fit, rows) if fit else []
         for held in chain.from_iterable(self._behind.values()):
             rows += [(held.run, row) for row in pack(held.entries)]
         if rows:
@@ -219,7 +219,6 @@ class RunWrites:
         if done:
             await self._change_threads(connection, done)
             await self._owe(connection, done)
-        return answers
 
     async def _lock_threads(self, connection: Connection) -> Locked:
         """Lock the threads, in the order of their ids: two processes that lock several never wait for each other."""
@@ -237,8 +236,7 @@ class RunWrites:
 
     async def _create(
         self, connection: Connection, known: Locked, rows: list[tuple[str, Row]], statuses: dict[str, Run]
-    ) -> list[Answer]:
-        answers: list[Answer] = []
+    ) -> None:
         asked = [new.run.thread for _, new in self._new if new.run.thread is not None]
         busy: set[str] = set()
         if asked:
@@ -254,10 +252,10 @@ class RunWrites:
             place = ACTIVE
             if thread is not None:
                 if thread not in known:
-                    answers.append((job, None, NotFound(f"no thread {thread}")))
+                    job.ends(None, NotFound(f"no thread {thread}"))
                     continue
                 if thread in busy and new.run.request.if_busy is IfBusy.REJECT:
-                    answers.append((job, None, Conflict(f"thread {thread} has an active run")))
+                    job.ends(None, Conflict(f"thread {thread} has an active run"))
                     continue
                 place = QUEUED if thread in busy else ACTIVE
                 busy.add(thread)
@@ -265,26 +263,24 @@ class RunWrites:
         created = {row[0] for row in await self._do(connection, _insertion(fit))} if fit else set()
         for job, new, place, head in fit:
             if text(new.run.id) not in created:
-                answers.append((job, None, Conflict("this id exists already", detail=new.run.id)))
+                job.ends(None, Conflict("this id exists already", detail=new.run.id))
                 continue
             found = known.get(new.run.thread) if place == ACTIVE else None
-            answers.append((job, CreatedRun(place == ACTIVE, found), None))
+            job.ends(CreatedRun(place == ACTIVE, found))
             if head is None:
                 rows += [(new.run.id, row) for row in pack(new.events)]
             if new.run.thread is not None:
                 statuses[new.run.thread] = new.run
             for artifact in new.run.request.files:
                 await claim_file(connection, artifact, new.run)
-        return answers
 
     async def _change(
         self,
         connection: Connection,
         changes: Sequence[tuple[WriteJob, Transition, list[WriteBehind]]],
         rows: list[tuple[str, Row]],
-        answers: list[Answer],
     ) -> list[Transition]:
-        """Update the runs. Returns the work that was done; the rest is answered with Conflict or NotFound."""
+        """Update the runs. Returns the work that was done; the rest ends with Conflict or NotFound."""
         change, entries = _changing(changes)
         written = {row[0] for row in await self._do(connection, change)}
         missing = [work.run for _, work, _ in changes if text(work.run) not in written]
@@ -303,7 +299,7 @@ class RunWrites:
                 wrong = Conflict(f"run {work.run} has ended before") if mine else TakenOver(work.run)
             else:
                 wrong = NotFound(f"no run {work.run}")
-            answers.append((job, None, wrong))
+            job.ends(None, wrong)
         return done
 
     async def _do(self, connection: Connection, statement: Statement) -> Sequence[Any]:

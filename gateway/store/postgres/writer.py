@@ -37,7 +37,7 @@ from gateway.store.postgres.connections import (
     unavailable,
 )
 from gateway.store.postgres.run_writes import AtOnce, NewRun, RunWrites, Transition
-from gateway.store.write_queue import Answer, Piece, Trouble, WriteBehind, WriteJob, WriteQueue, answer
+from gateway.store.write_queue import Piece, Trouble, WriteBehind, WriteJob, WriteQueue
 
 PATIENCE_SECONDS = 5.0
 """How long jobs wait for a server that is away."""
@@ -69,7 +69,6 @@ class Doubt:
 
     number: int
     count: int
-    answers: list[Answer]
 
 
 class PostgresWriter:
@@ -267,14 +266,13 @@ class PostgresWriter:
         try:
             async with Patience(BATCH_SECONDS):
                 if (once := self._at_once(batch)) is not None:
-                    answers = once.answers
-                    doubt = Doubt(self._number, count, answers)
+                    doubt = Doubt(self._number, count)
                     if not await once.write(connection, self._owner, self._number, durable=durable):
                         once = doubt = None
                 if once is None:
                     await connection.execute(self._begin(durable))
-                    answers = await self._perform(connection, batch)
-                    doubt = Doubt(self._number, count, answers)
+                    await self._perform(connection, batch)
+                    doubt = Doubt(self._number, count)
                     await connection.execute("COMMIT")
         except Exception as error:
             if is_lost(error):
@@ -282,7 +280,7 @@ class PostgresWriter:
                 raise Lost(f"{type(error).__name__}: {error}") from error
             await self._roll_back()
             raise
-        self._done(count, answers)
+        self._done(count)
 
     def _begin(self, durable: bool) -> str:
         """Begin a transaction, with its number in the lease. What it sets holds until it ends: see connections.py."""
@@ -318,26 +316,27 @@ class PostgresWriter:
             group.add(piece, work)
         return True
 
-    async def _perform(self, connection: Connection, batch: list[Piece]) -> list[Answer]:
-        answers: list[Answer] = []
+    async def _perform(self, connection: Connection, batch: list[Piece]) -> None:
         group = RunWrites(self._owner)
         for piece in batch:
             if self._join(group, piece):
                 continue
             if group:
-                answers += await group.write(connection)
+                await group.write(connection)
                 group = RunWrites(self._owner)
                 if self._join(group, piece):
                     continue
             assert isinstance(piece, WriteJob)
             try:
-                answers.append((piece, await piece.work(connection), None))
+                piece.ends(await piece.work(connection))
             except InterlinguaError as error:
-                answers.append((piece, None, error))
-        return answers + (await group.write(connection) if group else [])
+                piece.ends(None, error)
+        if group:
+            await group.write(connection)
 
-    def _done(self, count: int, answers: list[Answer]) -> None:
-        for piece in self._ahead[:count]:
+    def _done(self, count: int) -> None:
+        done = self._ahead[:count]
+        for piece in done:
             if isinstance(piece, WriteBehind):
                 self._written += piece.size
             elif isinstance(piece.work, Transition) and piece.work.change.release:
@@ -346,7 +345,9 @@ class PostgresWriter:
         if not self._ahead:
             self._trouble.over()
         self._is_back()
-        answer(answers)
+        for piece in done:
+            if isinstance(piece, WriteJob):
+                piece.answer()
 
     async def _roll_back(self) -> None:
         assert self._connection is not None
@@ -386,11 +387,12 @@ class PostgresWriter:
             self._trouble.tell("the store cannot be written", error, str(unavailable(error)))
         if isinstance(piece, WriteJob) and awaited:
             del self._ahead[0]
-            answer([(piece, None, unavailable(error))])
+            piece.ends(None, unavailable(error))
+            piece.answer()
             return True
         if not is_engines(error):
             logger.error("the store drops what cannot be written: %s", error, exc_info=error)
-            self._done(1, [])
+            self._done(1)
             return True
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._refuse(error)
@@ -433,7 +435,9 @@ class PostgresWriter:
         wrong = unavailable(error) if error is not None else Unavailable(AWAY)
         doubted = self._doubt.count if self._doubt is not None else 0
         old = [piece for piece in self._ahead if isinstance(piece, WriteJob) and piece.future is not None]
-        answer([(job, None, wrong) for job in old])
+        for job in old:
+            job.ends(None, wrong)
+            job.answer()
         gone = set(map(id, old))
         self._ahead = [*self._ahead[:doubted], *(one for one in self._ahead[doubted:] if id(one) not in gone)]
 
@@ -478,7 +482,7 @@ class PostgresWriter:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise Lost(f"{type(error).__name__}: {error}") from error
         self._doubt = None
-        self._done(doubt.count, doubt.answers)
+        self._done(doubt.count)
         self._overruled.update(job.work.run for job in refused if isinstance(job.work, Transition))
 
 

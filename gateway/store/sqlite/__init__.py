@@ -26,10 +26,9 @@ from gateway.store.engine import StoreEngine
 from gateway.store.leases import TTL_SECONDS, HeldLease, identify
 from gateway.store.records import encode, few, size_of
 from gateway.store.sqlite import changes, lease, mail, queries, retention, schema
-from gateway.store.sqlite.batch import unavailable
-from gateway.store.sqlite.disk_thread import DiskThread
+from gateway.store.sqlite.disk_thread import DiskThread, unavailable
 from gateway.store.sqlite.writer import BegunRuns, Writer
-from gateway.store.write_queue import Creation
+from gateway.store.write_queue import LONG, Creation
 
 T = TypeVar("T")
 
@@ -287,7 +286,7 @@ class SqliteStore(StoreEngine):
     async def claim(self) -> list[Recovered]:
         found: list[Recovered] = []
         with contextlib.suppress(Unsynced):  # they are this process's: nobody else drives them
-            await self._queue.submit(partial(self._claim, found), long=True)
+            await self._queue.submit(partial(self._claim, found), size=LONG)
         self._begun.forget()
         return found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
-from functools import cache
 
 import msgspec
 
@@ -179,14 +178,10 @@ def commit(
     else:
         if new is not None:
             create_begun(cursor, owner, new)
-        values: list[object] = [] if tail is None else [tail]
-        if run is not None:
-            values += [str(run.status), run.updated_at, record]
-        if change.reserved is not None:
-            values.append(change.reserved)
-        ended = run is not None and run.status.ended
-        sql = _update(tail is not None, run is not None, change.reserved is not None, change.release, ended)
-        found = cursor.execute(sql, (*values, run_id, owner)).rowcount > 0 if sql else _owns(cursor, owner, run_id)
+        status, at, ended = (None, None, False) if run is None else (str(run.status), run.updated_at, run.status.ended)
+        release = change.release
+        values = (status, at, record, tail, change.reserved or 0, release, ended, run_id, owner, release)
+        found = cursor.execute(_CHANGE, values).rowcount > 0
     if not found:
         if owner_of(cursor, run_id) != owner:
             raise TakenOver(run_id)
@@ -209,27 +204,13 @@ def commit(
         )
 
 
-@cache
-def _update(tail: bool, run: bool, reserved: bool, release: bool, ended: bool) -> str:
-    """The statement for a transition of these parts, or "". Made once: the driver looks statements up by their text."""
-    sets: list[str] = []
-    among = "id = ? AND owner = ?"
-    if tail:
-        sets.append("tail = ?")
-    if run:
-        sets.append("status = ?, updated_at = ?, record = ?")
-    if reserved:
-        sets.append("reserved = max(reserved, ?)")
-    if release:
-        sets.append(f"place = {RELEASED}")
-        among += f" AND place <> {RELEASED}"
-    elif ended:
-        sets.append(f"place = CASE place WHEN {QUEUED} THEN {RELEASED} ELSE place END")  # it waits for nothing now
-    return f"UPDATE runs SET {', '.join(sets)} WHERE {among}" if sets else ""
-
-
-def _owns(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
-    return cursor.execute("SELECT 1 FROM runs WHERE id = ? AND owner = ?", (run_id, owner)).fetchone() is not None
+# a queued run that has ended waits for nothing; one that has left its thread does not leave it again
+_CHANGE = (
+    "UPDATE runs SET status = coalesce(?, status), updated_at = coalesce(?, updated_at), "
+    "record = coalesce(?, record), tail = coalesce(?, tail), reserved = max(reserved, ?), "
+    f"place = CASE WHEN ? OR ? AND place = {QUEUED} THEN {RELEASED} ELSE place END "
+    f"WHERE id = ? AND owner = ? AND NOT (? AND place = {RELEASED})"
+)
 
 
 def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:

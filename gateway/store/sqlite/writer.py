@@ -29,26 +29,25 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from gateway.core.errors import Unavailable
 from gateway.store.records import decode_run
-from gateway.store.sqlite.batch import Batches, CannotBegin, NotWhole, unavailable
-from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.write_queue import Answer, Creation, Piece, WriteJob, WriteQueue, answer
+from gateway.store.sqlite.disk_thread import CannotBegin, DiskThread, NotWhole, unavailable
+from gateway.store.write_queue import SMALL_BYTES, Creation, Piece, WriteBehind, WriteJob, WriteQueue
 
 SOON_SECONDS = 0.02
 """How long a `soon` job may wait for its sync, unless another commit causes one."""
 LONGEST_BATCH = 4096
 """Pieces in one transaction: limits how long a batch delays the next one."""
 SMALL_BATCH = 256
-SMALL_BYTES = 256 * 1024
-"""The most that the event loop writes itself: jobs, bytes."""
+"""The most pieces that the event loop writes itself."""
 CHECKPOINT_PAGES = 2000
 """About how many pages are written to the WAL before a checkpoint moves them to the file."""
 PAGE_BYTES = 4096
-PAGES, PAGES_A_JOB = 2, 3
-"""About how many pages a transaction and each job write in addition to their own bytes."""
+PAGES_A_PIECE = 4
+"""About how many pages each piece writes in addition to its own bytes."""
 PLACES = 256
 PLACE_BYTES = 4096
 """The most runs that have no row yet, and the most bytes of one."""
@@ -59,6 +58,7 @@ _TAKEN = PLACES * PLACE_BYTES
 _HEAD = struct.Struct("<III")
 
 logger = logging.getLogger(__name__)
+_size: Callable[[Piece], int] = attrgetter("size")
 
 
 class Writer:
@@ -73,8 +73,8 @@ class Writer:
         self._planned = False
         self._lent: list[Piece] | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._unsynced: list[Answer] = []
-        self._syncing: list[Answer] | None = None
+        self._unsynced: list[WriteJob] = []
+        self._syncing: list[WriteJob] | None = None
         self._owed = False  # a `soon` job was answered and is to be synced
         self._sync_alarm: asyncio.TimerHandle | None = None
         self._pages = 0
@@ -84,29 +84,24 @@ class Writer:
 
     def settled(self, run: str | None) -> bool:
         """Whether everything appended (for `run`, if given) is written. May return False although it is."""
-        batches = self._disk.batches
-        return not (self.queue.holds(run) or self._lent is not None or (batches is not None and batches.kept))
+        return not (self.queue.holds(run) or self._lent is not None or self._disk.kept)
 
     @property
     def quick(self) -> bool:
         """Whether a new run may be written behind: the event loop writes, the last transaction was written, and runs
         are over before they are due.
         """
-        batches = self._disk.batches
-        return self._disk.shared and batches is not None and not batches.failing and self.queue.quick
+        return self._disk.shared and not self._disk.failing and self.queue.quick
 
     @property
     def trouble(self) -> str:
         """See `gateway.store.Store.trouble`."""
-        batches = self._disk.batches
-        if not self.queue.usable or batches is None:
-            return str(self.queue.closed())
-        return batches.trouble.why or self._disk.unsynced.why
+        return self._disk.trouble if self.queue.usable else str(self.queue.closed())
 
     @property
     def backlog(self) -> int:
         """Bytes appended but not yet written."""
-        return self.queue.put - (self._disk.batches.written if self._disk.batches is not None else 0)
+        return self.queue.put - self._disk.written
 
     @property
     def owes(self) -> bool:
@@ -121,7 +116,7 @@ class Writer:
         if self._disk.wal is None:
             future.set_result(None)
             return future
-        self._unsynced.append((WriteJob(None, future=future, durable=True), None, None))
+        self._unsynced.append(WriteJob(None, future=future, durable=True))
         if self._syncing is None:
             self._sync()
         return future
@@ -162,85 +157,71 @@ class Writer:
     def _turn(self) -> None:
         """Write what waits, or lend it to the thread."""
         self._planned = False
-        if self._lent is not None or self._stopping or (batches := self._disk.batches) is None:
-            return  # `_returned` goes on; the thread writes the rest at the end
-        if not batches.try_lock():
-            return  # the thread calls `_turn` when it releases the lock
+        if self._lent is not None or self._stopping or not self._disk.try_lock():
+            return  # `_returned` goes on; the thread writes the rest at the end, or calls this when it is done
         try:
-            batch = self._take(batches) if batches.kept else self.queue.take(LONGEST_BATCH)
-            if batch:
-                self._write(batches, batch)
+            if batch := self._take():
+                self._write(batch)
         finally:
-            batches.lock.release()
+            self._disk.lock.release()
         if len(batch) >= LONGEST_BATCH and self._lent is None:  # there may be more
             self._plan()
 
-    def _take(self, batches: Batches) -> list[Piece]:
-        batch: list[Piece] = []
-        if batches.kept and (self.queue or self._stopping or time.monotonic() >= batches.retry_at):
-            batch = batches.take_kept()
-        return batch + self.queue.take(LONGEST_BATCH)
+    def _take(self) -> list[Piece]:
+        disk, queue = self._disk, self.queue
+        if disk.kept and (queue or self._stopping or time.monotonic() >= disk.retry_at):
+            return disk.take_kept() + queue.take(LONGEST_BATCH)
+        return queue.take(LONGEST_BATCH)
 
-    def _write(self, batches: Batches, batch: list[Piece]) -> None:
-        size = jobs = 0
-        begun = False
-        long = not self._disk.shared
-        for piece in batch:
-            if isinstance(piece, WriteJob):
-                jobs += 1
-                size += piece.size
-                long = long or piece.long
-            else:
-                size += piece.size
-                if piece.creation is not None:
-                    begun = True
-                    self._pages += PAGES_A_JOB
-        self._pages += PAGES + PAGES_A_JOB * jobs + size // PAGE_BYTES
-        if not long and jobs <= SMALL_BATCH and size <= SMALL_BYTES:
+    def _write(self, batch: list[Piece]) -> None:
+        size = sum(map(_size, batch))
+        self._pages += PAGES_A_PIECE * len(batch) + size // PAGE_BYTES
+        if self._disk.shared and size <= SMALL_BYTES and len(batch) <= SMALL_BATCH:
             try:
-                self._tell(batches.write(batch, waits=False), owed=begun)
-                return
+                self._disk.write(batch, waits=False)
             except (CannotBegin, NotWhole):
                 pass  # another process writes now, or may do so halfway: the thread can wait for it
+            else:
+                return self._tell(batch)
         self._lent = batch
-        self._disk.do(lambda: self._write_there(batch, owed=begun))
+        self._disk.do(lambda: self._write_there(batch))
 
-    def _tell(self, answers: list[Answer], *, owed: bool) -> None:
+    def _tell(self, batch: list[Piece]) -> None:
         """Answer the jobs of a written transaction. Those that are durable are answered after a sync, which follows for
-        others that are `soon`, and where it is `owed`.
+        others that are `soon`, and for runs that have begun.
         """
-        if self._disk.wal is None:
-            answer(answers)
-        else:
-            told: list[Answer] = []
-            for one in answers:
-                job, result, error = one
-                if error is None and job.durable:
-                    self._unsynced.append(one)
-                    if job.written is not None and job.future is not None and not job.future.done():
-                        job.written(result)
-                else:
-                    told.append(one)
-                    owed = owed or (job.soon and error is None)
-            answer(told)
-            if owed:
-                self._owed = True
-                if self._sync_alarm is None:
-                    assert self._loop is not None
-                    self._sync_alarm = self._loop.call_later(SOON_SECONDS, self._sync_due)
-            if self._unsynced and self._syncing is None:
-                self._sync()
-        if self._pages > CHECKPOINT_PAGES or (self._disk.batches is not None and self._disk.batches.kept):
+        unsynced, syncs = self._unsynced, self._disk.wal is not None
+        for piece in batch:
+            if isinstance(piece, WriteBehind):
+                if piece.creation is not None and syncs:
+                    self._owe()
+            elif piece.durable and syncs and piece.error is None:
+                unsynced.append(piece)
+                if piece.written is not None and piece.future is not None and not piece.future.done():
+                    piece.written(piece.result)
+            else:
+                if piece.soon and syncs and piece.error is None:
+                    self._owe()
+                piece.answer()
+        if unsynced and self._syncing is None:
+            self._sync()
+        if self._pages > CHECKPOINT_PAGES or self._disk.kept:
             self._look_after()
+
+    def _owe(self) -> None:
+        """See to it that a sync follows."""
+        self._owed = True
+        if self._sync_alarm is None:
+            assert self._loop is not None
+            self._sync_alarm = self._loop.call_later(SOON_SECONDS, self._sync_due)
 
     def _look_after(self) -> None:
         """After a transaction: plan another try of what could not be written, and checkpoint if the WAL is large."""
-        batches = self._disk.batches
-        assert self._loop is not None and batches is not None
+        assert self._loop is not None
         if self._stopping:
             return  # the thread writes the rest
-        if batches.kept and self._alarm is None:
-            wait = max(0.0, batches.retry_at - time.monotonic())
+        if self._disk.kept and self._alarm is None:
+            wait = max(0.0, self._disk.retry_at - time.monotonic())
             self._alarm = self._loop.call_later(wait + 0.001, self._again)
         if self._pages > CHECKPOINT_PAGES and self._disk.shared:
             self._pages = 0
@@ -253,21 +234,23 @@ class Writer:
 
     def _sync(self) -> None:
         """Have the thread sync everything written so far."""
-        answers, self._unsynced = self._unsynced, []
-        self._syncing = [*(self._syncing or ()), *answers]
+        jobs, self._unsynced = self._unsynced, []
+        self._syncing = jobs if self._syncing is None else self._syncing + jobs
         self._owed = False
-        self._disk.do(lambda: self._disk.post(self._synced, self._disk.on_disk(answers)))
+        self._disk.do(lambda: self._sync_there(jobs))
 
-    def _synced(self, answers: Sequence[Answer]) -> None:
+    def _synced(self, jobs: Sequence[WriteJob]) -> None:
         self._syncing = None
         if self._unsynced or (self._owed and self._sync_alarm is None):
             self._sync()
-        answer(answers)
+        for job in jobs:
+            job.answer()
 
-    def _returned(self, answers: Sequence[Answer]) -> None:
+    def _returned(self, jobs: Sequence[WriteJob]) -> None:
         """The thread has written the batch lent to it, and synced it if a job wanted that."""
         self._lent = None
-        answer(answers)
+        for job in jobs:
+            job.answer()
         self._look_after()
         if self.queue:
             self._plan()
@@ -287,30 +270,40 @@ class Writer:
         self.queue.close(str(error) if isinstance(error, Unavailable) else None)
         self._stopping = True
         left = self.queue.take(len(self.queue))
-        waiting = [piece for piece in (*(self._lent or ()), *left) if type(piece) is WriteJob]
-        waiting += [job for job, _, _ in (*(self._syncing or ()), *self._unsynced)]
-        answer([(job, None, unavailable(error)) for job in waiting])
+        for job in (*_jobs(self._lent or ()), *_jobs(left), *(self._syncing or ()), *self._unsynced):
+            job.ends(None, unavailable(error))
+            job.answer()
 
     # --- in the thread
 
-    def _write_there(self, batch: list[Piece], *, owed: bool) -> None:
-        answers: Sequence[Answer] = self._disk.holding(lambda batches: batches.write(batch, waits=True))
-        if owed or any(job.durable or job.soon for job, _, error in answers if error is None):
-            answers = self._disk.on_disk(answers)
-        self._disk.post(self._returned, answers)
+    def _sync_there(self, jobs: Sequence[WriteJob]) -> None:
+        self._disk.on_disk(jobs)
+        self._disk.post(self._synced, jobs)
+
+    def _write_there(self, batch: list[Piece]) -> None:
+        with self._disk.held():
+            self._disk.write(batch, waits=True)
+        jobs = _jobs(batch)
+        begun = any(isinstance(piece, WriteBehind) and piece.creation is not None for piece in batch)
+        if begun or any((job.durable or job.soon) and job.error is None for job in jobs):
+            self._disk.on_disk(jobs)
+        self._disk.post(self._returned, jobs)
 
     def _write_rest(self) -> None:
         """Write all that is left; no more is submitted."""
-
-        def rest(batches: Batches) -> list[Answer]:
-            answers: list[Answer] = []
-            while batch := self._take(batches):
-                answers += batches.write(batch, waits=True)
-                if batches.kept and not self.queue:
+        jobs: list[WriteJob] = []
+        with self._disk.held():
+            while batch := self._take():
+                self._disk.write(batch, waits=True)
+                jobs += _jobs(batch)
+                if self._disk.kept and not self.queue:
                     break
-            return answers
+        self._disk.on_disk(jobs)
+        self._disk.post(self._returned, jobs)
 
-        self._disk.post(answer, self._disk.on_disk(self._disk.holding(rest)))
+
+def _jobs(batch: Iterable[Piece]) -> list[WriteJob]:
+    return [piece for piece in batch if isinstance(piece, WriteJob)]
 
 
 class BegunRuns:
