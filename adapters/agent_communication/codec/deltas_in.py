@@ -17,9 +17,9 @@ from msgspec import Raw
 from adapters.agent_communication.wire import EVENT, read_fields
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.delta import ABSENT, DeltaError, Fold, Json, split
+from gateway.core.delta import ABSENT, DeltaError, Fold, split
 from gateway.core.errors import AgentBroken
-from gateway.core.types import Agent, Artifact, JsonObject, Role
+from gateway.core.types import Agent, Artifact, Json, JsonObject, Role
 from gateway.mcp.runs.documents import resolve
 
 PART: Final = "output"

@@ -23,10 +23,10 @@ from adapters.agent_communication.wire import EVENT, RUN_PROGRESS
 from gateway.contract import Snapshot
 from gateway.core import delta, errors
 from gateway.core import events as e
-from gateway.core.delta import ABSENT, DeltaError, Fold, Json
+from gateway.core.delta import ABSENT, DeltaError, Fold
 from gateway.core.delta.values import escape_lines
 from gateway.core.output import Output
-from gateway.core.types import Agent, JsonObject, Role, Run, RunStatus
+from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
 from gateway.mcp.runs.documents import wrap
 from gateway.mcp.runs.keys import told
 from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError

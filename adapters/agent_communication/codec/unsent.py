@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gateway.core import delta
-from gateway.core.delta import ABSENT, NO_DIFF, Json
+from gateway.core.delta import ABSENT, NO_DIFF
 from gateway.core.delta.algebra import is_number
+from gateway.core.types import Json
 
 Path = tuple[str | int, ...]
 Route = Sequence[str | None]

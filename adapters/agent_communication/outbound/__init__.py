@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.agents import ListedTargetAgent, Resident, TargetAgent, Template
-from adapters.agent_communication.outbound.server import Pools, TargetServer
+from adapters.agent_communication.outbound.server import TargetServer
 from gateway.core.types import JsonObject
-from gateway.mcp.client.target import Target
+from gateway.mcp.client.target import Target, TargetPools
 
 
 class AgentCommunicationOutbound(Target[JsonObject]):
     """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
-    def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
+    def __init__(self, target: AgentCommunicationTarget, pools: TargetPools | None = None) -> None:
         self._server = TargetServer(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
         super().__init__(TargetAgent(self._server, home), discovers=target.stands_for_many)

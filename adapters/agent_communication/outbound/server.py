@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from msgspec import Raw
@@ -13,18 +13,13 @@ from adapters.agent_communication.wire import AGENTS_CHANGED, LIST, TEMPLATES
 from gateway.core import delta
 from gateway.core.errors import AgentError
 from gateway.core.types import JsonObject
-from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.session import ClientSession
-from gateway.mcp.client.target import TargetList, TargetNews, TargetPools, few, gateway_info
-from gateway.mcp.wire import declares
+from gateway.mcp.client.target import TargetList, TargetNews, TargetPools
 
 log = logging.getLogger(__name__)
 
 QUESTIONS: JsonObject = {"elicitation": {}}
 """The gateway's own capability, whatever the client: to ask with a form."""
-
-Pools = Callable[[JsonObject], McpPool]
-"""Makes the sessions of a client with these capabilities."""
 
 
 class TargetServer:
@@ -34,12 +29,13 @@ class TargetServer:
     pools: the sessions, by the capabilities that the gateway has in them.
     """
 
-    def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
+    def __init__(self, target: AgentCommunicationTarget, pools: TargetPools | None = None) -> None:
         self.target = target
         self.news = TargetNews(target, lambda: self.lease(alone=False))
         self.agents = TargetList("agent", lambda: self._fetched(LIST, "agents"))
         self.templates = TargetList("agent template", lambda: self._fetched(TEMPLATES, "agentTemplates"))
-        self.pools = TargetPools(pools or self._made, self._heard)
+        self.pools = pools or TargetPools(target, QUESTIONS)
+        self.pools.on_notification(self._heard)
 
     @asynccontextmanager
     async def lease(self, capabilities: JsonObject = QUESTIONS, *, alone: bool = True) -> AsyncIterator[ClientSession]:
@@ -62,10 +58,6 @@ class TargetServer:
         await self.templates.aclose()
         await self.pools.aclose()
 
-    def _made(self, capabilities: JsonObject) -> McpPool:
-        warm = self.target.warmed and capabilities == QUESTIONS  # that by which agents are described
-        return McpPool(self.target, capabilities=capabilities, info=gateway_info(), warm=warm)
-
     async def _fetched(self, method: str, key: str) -> dict[str, JsonObject]:
         """All items of a list, by name; do not modify it."""
         async with self.lease(alone=False) as session:
@@ -82,12 +74,9 @@ class TargetServer:
 
 def has_agents(session: ClientSession) -> JsonObject:
     """Return the server's capability for agents. Raises AgentError if it has none."""
-    capabilities = session.server.get("capabilities")
-    capabilities = capabilities if isinstance(capabilities, dict) else {}
-    if not declares(capabilities, "agents"):
-        has = few([name for name in capabilities if declares(capabilities, name)])
-        raise AgentError(f"the server has no agents (no capability `agents`); it has {has or 'nothing else either'}")
-    agents = capabilities["agents"]
+    if not session.offers("agents"):
+        raise AgentError(f"the server has no agents (no capability `agents`); it has {session.offered}")
+    agents = session.capabilities["agents"]
     return agents if isinstance(agents, dict) else {}
 
 

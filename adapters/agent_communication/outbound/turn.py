@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import Raw
 
@@ -21,9 +21,7 @@ from gateway.core import events as e
 from gateway.core.delta import NO_DIFF, Fold
 from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.types import Agent, Answer, Failure, Interrupt, Json, JsonObject, Outcome
-from gateway.mcp import forms
-from gateway.mcp.client import called_run as calls
-from gateway.mcp.client.called_run import ServerRequests, capabilities
+from gateway.mcp.client.called_run import CalledRun
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
 from gateway.mcp.runs.questions import as_input
@@ -206,19 +204,17 @@ class Home(Protocol):
         """Give up what it keeps. The server's sessions are closed later."""
 
 
-class AgentRunTurn(calls.CalledRun):
+class AgentRunTurn(CalledRun):
     """See `gateway.mcp.client.called_run`."""
 
     late = "late_progress"
 
     def __init__(self, context: RunContext, home: Home, defaults: Defaults) -> None:
         """`defaults` are those of the agent's output schema."""
-        super().__init__(context)
+        super().__init__(context, PROTOCOL, QUESTIONS)
         self._home = home
         self._defaults = defaults
         self._decoder = DeltaDecoder(context.agent, defaults, self.losses)
-        self._declared = capabilities(context.caller, PROTOCOL, QUESTIONS)
-        self._asks = ServerRequests(self.ask, lambda: context.caller, self._declared)
         self._repeats = RepeatFilter()
 
     # --- what comes while the call is under way ---------------------------------------------------------------------
@@ -231,9 +227,6 @@ class AgentRunTurn(calls.CalledRun):
     def again(self) -> None:
         self._repeats.again(self._decoder.said)
         self._decoder = DeltaDecoder(self.context.agent, self._defaults, self.losses)
-
-    async def asked(self, method: str, params: Raw) -> Any:
-        return await self._asks.answer(method, params)
 
     def failed(self, error: RpcError) -> e.RunFailed:
         """The end of a run whose agent has answered with an error."""
@@ -249,7 +242,7 @@ class AgentRunTurn(calls.CalledRun):
         check_input(request.input)  # what is wrong is said before anything is started
         if configured and request.config and request.protocol != PROTOCOL:
             context.lost("config")
-        async with self._home.use(context, self._declared) as (session, name):
+        async with self._home.use(context, self.declared) as (session, name):
             recalled = await context.recall(fresh=True)
             params = run_params(context, name, recalled.input, configured=configured)
             call = params
@@ -271,7 +264,7 @@ class AgentRunTurn(calls.CalledRun):
             answer = await self.ask(question.interrupt)
         except asyncio.CancelledError:
             if self.stopped:
-                await self._leave(session, question.answered(run, forms.CANCELLED))
+                await self._leave(session, question.answered(run, Answer(outcome=Outcome.CANCELLED)))
             raise
         self.again()
         return question.answered(run, answer)

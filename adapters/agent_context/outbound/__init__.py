@@ -27,11 +27,8 @@ from adapters.agent_context.outbound.links import (
     QUESTIONS,
     ContextLink,
     PoolLink,
-    Pools,
-    capabilities_of,
-    is_native,
 )
-from adapters.agent_context.outbound.messages import AgentQuestions, How, NativeRun, correlation, read
+from adapters.agent_context.outbound.messages import How, NativeRun, correlation, read
 from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
 from gateway.contract import RunContext, ThreadContext
 from gateway.core import delta
@@ -42,7 +39,7 @@ from gateway.mcp import versions
 from gateway.mcp import wire as mcp
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.session import ClientSession
-from gateway.mcp.client.target import Target, TargetList, TargetNews, few
+from gateway.mcp.client.target import Target, TargetList, TargetNews, TargetPools
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -54,9 +51,7 @@ class AgentContextTurn(calls.CalledRun):
     """
 
     def __init__(self, context: RunContext, link: ContextLink, name: str | None, how: How) -> None:
-        super().__init__(context)
-        self._declared = calls.capabilities(context.caller, wire.PROTOCOL, QUESTIONS)
-        self._asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
+        super().__init__(context, wire.PROTOCOL, QUESTIONS)
         self._link = link
         self._name = name
         self._how = how
@@ -65,12 +60,12 @@ class AgentContextTurn(calls.CalledRun):
     async def called(self) -> e.Event:
         if self._as_tool(native=not is_tool(self.context.agent)):
             check(self.context)
-        async with self._link.open(correlation(self.context), self, self._declared) as line:
+        async with self._link.open(correlation(self.context), self, self.declared) as line:
             if self._as_tool(native=line.native):
                 self._run = ToolRun(self.context, line, self.say, self._name)
             else:
                 target = self._name or (native(self.context.agent) or {}).get("id")
-                self._run = NativeRun(self.context, line, self.say, self._asks, target=target, how=self._how)
+                self._run = NativeRun(self.context, line, self.say, self.requests, target=target, how=self._how)
             try:
                 return await self._run.go()
             finally:
@@ -96,7 +91,7 @@ class AgentContextTurn(calls.CalledRun):
     async def asked(self, method: str, params: Raw) -> Any:
         if isinstance(self._run, NativeRun):
             return await self._run.asked(method, params)
-        return await self._asks.answer(method, params)
+        return await super().asked(method, params)
 
 
 class AgentContextRuns(calls.CalledRuns):
@@ -143,7 +138,7 @@ class DescribedServer:
     async def _fetched(self) -> dict[str, Agent]:
         timeout = self.link.target.request_timeout
         async with self.link.lease(alone=False) as session:
-            if self._how == "tool" or (self._how == "auto" and not is_native(session)):
+            if self._how == "tool" or (self._how == "auto" and not session.offers(wire.AGENT)):
                 return await self._tools(session)
             try:
                 params = {"uri": wire.DIRECTORY}
@@ -164,10 +159,8 @@ class DescribedServer:
             return found
 
     async def _tools(self, session: ClientSession) -> dict[str, Agent]:
-        capabilities = capabilities_of(session)
-        if not mcp.declares(capabilities, "tools"):
-            has = few([name for name in capabilities if mcp.declares(capabilities, name)])
-            raise AgentError(f"the server has neither agents nor tools; it has {has or 'nothing else either'}")
+        if not session.offers("tools"):
+            raise AgentError(f"the server has neither agents nor tools; it has {session.offered}")
         found: dict[str, Agent] = {}
         version = mcp.server_info(session.server).get("version")
         for entry in await session.list(wire.TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
@@ -190,8 +183,8 @@ class DescribedServer:
             yield session
 
     async def _subscribed(self, session: ClientSession) -> None:
-        resources = capabilities_of(session).get("resources")
-        if not isinstance(resources, dict) or not resources.get("subscribe") or not is_native(session):
+        resources = session.capabilities.get("resources")
+        if not isinstance(resources, dict) or not resources.get("subscribe") or not session.offers(wire.AGENT):
             return
         try:
             if versions.modern(session.version):
@@ -226,7 +219,7 @@ def _alone(session: ClientSession) -> JsonObject:
     info = mcp.server_info(session.server)
     name = info.get("name")
     name = name if isinstance(name, str) and name else "agent"
-    said = capabilities_of(session).get(wire.AGENT)
+    said = session.capabilities.get(wire.AGENT)
     said = said if isinstance(said, dict) else {}
     offered = {key: said[key] if isinstance(said.get(key), list) else [] for key in ("tools", "models")}
     found = said.get("specializations")
@@ -287,7 +280,7 @@ class OneAgent(AgentContextRuns):
 class AgentContextOutbound(Target[Agent]):
     """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
-    def __init__(self, target: AgentContextTarget, pools: Pools | None = None) -> None:
+    def __init__(self, target: AgentContextTarget, pools: TargetPools | None = None) -> None:
         self._link = PoolLink(target, pools=pools)
         self._server = DescribedServer(self._link, target.call)
         self._alone = OneAgent(self._link, self._server, target.agent)

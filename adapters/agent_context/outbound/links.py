@@ -28,9 +28,8 @@ from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavai
 from gateway.core.types import JsonObject
 from gateway.mcp import wire as mcp
 from gateway.mcp.client.calls import CallListener, OutgoingCall
-from gateway.mcp.client.pool import McpPool
 from gateway.mcp.client.session import ClientSession
-from gateway.mcp.client.target import TargetPools, gateway_info
+from gateway.mcp.client.target import TargetPools
 from gateway.mcp.server.contract import McpSession
 from gateway.mcp.wire import (
     META,
@@ -396,9 +395,6 @@ QUESTIONS: Final[JsonObject] = {"elicitation": {}, wire.AGENT: {wire.MESSAGES: T
 FAREWELL: Final = 2.0
 """Seconds that what was told last may take; the transport's own limits bound what is on its way."""
 
-Pools = Callable[[JsonObject, "PoolLink"], McpPool]
-"""Makes the sessions of a client with these capabilities."""
-
 
 class PoolLink:
     """See `ContextLink`. All agents of one target share it.
@@ -406,13 +402,22 @@ class PoolLink:
     guard: judges the addresses of an endpoint, which an agent named that registered. pools: for tests.
     """
 
-    def __init__(self, target: AgentContextTarget, *, guard: Guard | None = None, pools: Pools | None = None) -> None:
+    def __init__(
+        self, target: AgentContextTarget, *, guard: Guard | None = None, pools: TargetPools | None = None
+    ) -> None:
         self.target = target
         self.guard = guard
-        make = pools or _pool
-        self._pools = TargetPools(lambda capabilities: make(capabilities, self), self._heard)
+        self._pools = pools or TargetPools(
+            target,
+            QUESTIONS,
+            keyed=answers.correlation,
+            unclaimed=self.unclaimed,
+            dialects={wire.VERSION: wire.MCP_VERSION},
+            guard=guard,
+        )
+        self.on_notification = self._pools.on_notification
+        """The callback for notifications that belong to no run."""
         self._ids = LineIds()
-        self._told: Callable[[str, Raw], None] = lambda method, params: None
         self._telling = TaskSet()
 
     @classmethod
@@ -449,11 +454,7 @@ class PoolLink:
         self, capabilities: JsonObject | None = None, *, alone: bool = True
     ) -> AbstractAsyncContextManager[ClientSession]:
         """A session for what is no run: lists, resources. See `gateway.mcp.client.pool.McpPool.lease`."""
-        return self._pools.lease(capabilities or QUESTIONS, alone=alone)
-
-    def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
-        """The callback for notifications that belong to no run."""
-        self._told = heard
+        return self._pools.lease(capabilities, alone=alone)
 
     def unclaimed(self, session: ClientSession, method: str, params: Raw) -> None:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
@@ -468,9 +469,6 @@ class PoolLink:
         self._telling.cancel()
         await self._pools.aclose()
 
-    def _heard(self, method: str, params: Raw) -> None:
-        self._told(method, params)
-
 
 class PoolLine:
     """See `AgentLine`. Made by `PoolLink.open`."""
@@ -484,11 +482,11 @@ class PoolLine:
 
     @property
     def capabilities(self) -> JsonObject:
-        return capabilities_of(self._session)
+        return self._session.capabilities
 
     @property
     def native(self) -> bool:
-        return is_native(self._session)
+        return self._session.offers(wire.AGENT)
 
     @property
     def gateway(self) -> bool:
@@ -534,25 +532,3 @@ async def _tell(session: ClientSession, method: str, params: JsonObject) -> None
         await session.tell(method, params)
     except InterlinguaError as error:
         log.debug("%s was not taken: %s", method, error)
-
-
-def capabilities_of(session: ClientSession) -> JsonObject:
-    found = session.server.get("capabilities")
-    return found if isinstance(found, dict) else {}
-
-
-def is_native(session: ClientSession) -> bool:
-    return mcp.declares(capabilities_of(session), wire.AGENT)
-
-
-def _pool(capabilities: JsonObject, link: PoolLink) -> McpPool:
-    return McpPool(
-        link.target,
-        capabilities=capabilities,
-        info=gateway_info(),
-        keyed=answers.correlation,
-        unclaimed=link.unclaimed,
-        dialects={wire.VERSION: wire.MCP_VERSION},
-        guard=link.guard,
-        warm=link.target.warmed and capabilities == QUESTIONS,  # that by which agents are described
-    )

@@ -141,12 +141,10 @@ INPUT: Final = "input"
 """Kind of an interrupt that the agent did not name."""
 
 
-class AgentQuestions(called_run.ServerRequests):
-    """Answers the requests that belong to one run."""
-
-    async def message(self, payload: Json) -> JsonObject:
-        interrupt = question(payload, self.numbered("question"))
-        return answered(interrupt, await self._ask(interrupt))
+async def replied(requests: called_run.ServerRequests, payload: Json) -> JsonObject:
+    """The content that answers a message of type request: its question is put to the run's client."""
+    interrupt = question(payload, requests.numbered("question"))
+    return answered(interrupt, await requests.ask(interrupt))
 
 
 def question(payload: Json, id: str) -> Interrupt:
@@ -204,12 +202,19 @@ class NativeRun:
     """One run over a line, made for it. `say` logs events; `target` is the agent's id there."""
 
     def __init__(
-        self, context: RunContext, line: AgentLine, say: Say, asks: AgentQuestions, *, target: str | None, how: How
+        self,
+        context: RunContext,
+        line: AgentLine,
+        say: Say,
+        requests: called_run.ServerRequests,
+        *,
+        target: str | None,
+        how: How,
     ) -> None:
         self._context = context
         self._line = line
         self._say = say
-        self._asks = asks
+        self._requests = requests
         self._target = target
         self._how = how
         self._beside = SideEvents()
@@ -236,7 +241,7 @@ class NativeRun:
                 said = await self._answered(method, params)
                 if said.kind != wire.REQUEST:
                     return await self._ended(said)
-                content = await self._asks.message(said.payload)
+                content = await replied(self._requests, said.payload)
                 rest = {key: value for key, value in params.items() if key not in ("task", "wait")}
                 method, params = wire.MESSAGE, {**rest, "content": content}
             raise AgentBroken(f"the agent asks on after {MOST_ROUNDS} answers")
@@ -348,14 +353,14 @@ class NativeRun:
         with its answer. Raises RpcError.
         """
         if method not in (wire.MESSAGE, wire.ERROR):
-            return await self._asks.answer(method, params)
+            return await self._requests.answer(method, params)
         said = read(params or Raw(b"{}"), method, broken=False)
         if method == wire.ERROR:
             self._over(answers.broken(answers.error_of(said.get("error"))))
             return RECEIVED
         found = answers.message_of(said)
         if found.kind == wire.REQUEST and not self._end.done():
-            return {"content": await self._asks.message(found.payload)}
+            return {"content": await replied(self._requests, found.payload)}
         self._say(*self._heard(said, asks=False))
         return RECEIVED
 
@@ -400,7 +405,7 @@ class NativeRun:
             self._line.tell(wire.ERROR, note(error, self._line.correlation, wire.SELF))
 
     async def _answer(self, payload: Json) -> None:
-        content = await self._asks.message(payload)
+        content = await replied(self._requests, payload)
         meta = {wire.CORRELATION: self._line.correlation}
         target = {} if self._target is None else {"target": self._target}
         self._line.tell(wire.MESSAGE, {"source": self._source, **target, "content": content, META: meta})

@@ -52,10 +52,10 @@ def capabilities(caller: Caller | None, protocol: str, always: JsonObject) -> Js
 
 
 class ServerRequests:
-    """Answers the requests that belong to one run. `ask` puts a question to the run's client."""
+    """Answers the requests that belong to one run. `ask` puts a question to the run's client: see `CalledRun.ask`."""
 
     def __init__(self, ask: Ask, caller: Callable[[], Caller | None], declared: JsonObject) -> None:
-        self._ask = ask
+        self.ask = ask
         self._caller = caller
         self._declared = declared
         self._questions = 0
@@ -84,7 +84,7 @@ class ServerRequests:
         interrupt = forms.elicitation(read(params), self.numbered("elicitation"))
         if interrupt.payload["mode"] == forms.URL and not declares(self._declared, "elicitation", forms.URL):
             raise Invalid("the client has not declared this mode", path="/mode")
-        return forms.elicitation_result(await self._ask(interrupt), interrupt.payload)
+        return forms.elicitation_result(await self.ask(interrupt), interrupt.payload)
 
     async def _relayed(self, method: str, params: Raw) -> Raw:
         caller = self._caller()
@@ -108,16 +108,20 @@ DRAIN_BYTES = 256 * 1024
 
 
 class CalledRun(ABC):
-    """One run, and the Listener of its call. `run` is its whole life; `cancel` may come at any time.
+    """One run, and the CallListener of its call. `run` is its whole life; `cancel` may come at any time.
 
+    declared: the capabilities to declare for it, see `TargetPools.lease`. requests: answers what the server asks.
     over: nothing more is expected: what still comes is counted as `late`.
     losses: what could not be said, by name; the run is told when it ends.
     """
 
     late = "late_message"
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, protocol: str, always: JsonObject) -> None:
+        """always: the gateway's own capabilities. Those of the run's client are added, if it speaks `protocol`."""
         self.context = context
+        self.declared = capabilities(context.caller, protocol, always)
+        self.requests = ServerRequests(self.ask, lambda: context.caller, self.declared)
         self.over = False
         self.losses: dict[str, int] = defaultdict(int)
         self._questions: set[str] = set()
@@ -146,9 +150,9 @@ class CalledRun(ABC):
     def again(self) -> None:
         """See `CallListener.again`."""
 
-    @abstractmethod
     async def asked(self, method: str, params: Raw) -> Any:
         """See `CallListener.asked`."""
+        return await self.requests.answer(method, params)
 
     # --- its life --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -95,6 +95,8 @@ RELISTEN = (0.5, 30.0)
 QUICK = 5.0
 """Seconds that a subscription must last not to count as refused."""
 TRIES = 5
+MOST_TOLD = 100
+"""Names in an error."""
 
 _TO_MODERN = frozenset({wire.UNSUPPORTED_VERSION, wire.HEADER_MISMATCH, jsonrpc.METHOD_NOT_FOUND})
 """Error codes by which a server without `initialize` answers it. It may also answer that the params are wrong."""
@@ -136,6 +138,21 @@ class ClientSession:
     def alive(self) -> bool:
         """False once nothing more can come of it."""
         return self._channel.alive and not self._channel.closed.done()
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """The capabilities that the server declared."""
+        found = self.server.get("capabilities")
+        return found if isinstance(found, dict) else {}
+
+    def offers(self, *path: str) -> bool:
+        """See `gateway.mcp.wire.declares`."""
+        return wire.declares(self.capabilities, *path)
+
+    @property
+    def offered(self) -> str:
+        """The names of its capabilities, to tell a person who misses one."""
+        return few([name for name in self.capabilities if self.offers(name)]) or "nothing else either"
 
     @property
     def lasting(self) -> bool:
@@ -387,8 +404,7 @@ class ClientSession:
     # --- subscriptions in 2026-07-28 --------------------------------------------------------------------------------
 
     def _wanted(self) -> JsonObject:
-        offered = self.server.get("capabilities")
-        return {said: True for name, said in CHANGES.items() if wire.declares(offered, name, "listChanged")}
+        return {said: True for name, said in CHANGES.items() if self.offers(name, "listChanged")}
 
     async def listen(self, wanted: JsonObject) -> None:
         """Subscribe (to `notifications`), again and again, until the session ends or the server does not want it."""
@@ -406,6 +422,12 @@ class ClientSession:
             lasted = time() - began > QUICK
             tries, pause = (0, RELISTEN[0]) if lasted else (tries + 1, min(2 * pause, RELISTEN[1]))
             await asyncio.sleep(pause)
+
+
+def few(names: Collection[str]) -> str:
+    """Names to tell a person; the first of them, where there are very many."""
+    told = ", ".join(delta.sound(name) for name in sorted(names)[:MOST_TOLD])
+    return told if len(names) <= MOST_TOLD else f"{told} and {len(names) - MOST_TOLD} more"
 
 
 class _Kind(Struct, gc=False):

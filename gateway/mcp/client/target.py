@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Generic, Never, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -16,40 +16,72 @@ import msgspec
 from msgspec import Raw
 
 from gateway.contract import Outbound, RunContext
-from gateway.core import delta
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.core.version import version
+from gateway.mcp.client.calls import Keyed
 from gateway.mcp.client.pool import McpPool
-from gateway.mcp.client.session import ClientSession
+from gateway.mcp.client.session import ClientSession, few
 from gateway.mcp.options import McpTarget
+from gateway.transport.guard import Guard
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 5.0
-MOST_TOLD: Final = 100
-"""Names in an error."""
 
 Entry = TypeVar("Entry")
 Lease = Callable[[], AbstractAsyncContextManager[ClientSession]]
 
 
 class TargetPools:
-    """The sessions with one target: a pool for each set of capabilities that the gateway declares as a client.
+    """The sessions with one target: a pool for each set of capabilities that the gateway declares as a client."""
 
-    make: makes the pool. heard: is passed the notifications that belong to no call.
-    """
+    def __init__(
+        self,
+        target: McpTarget,
+        always: JsonObject,
+        *,
+        keyed: Keyed | None = None,
+        unclaimed: Callable[[ClientSession, str, Raw], None] | None = None,
+        dialects: Mapping[str, str] | None = None,
+        guard: Guard | None = None,
+        make: Callable[[JsonObject], McpPool] | None = None,
+    ) -> None:
+        """always: the capabilities that the gateway has itself, whatever the client of a run can do. Agents are
+        described over sessions with those: where the target is warm, these are. make: for tests. The rest: see
+        `McpPool`.
+        """
 
-    def __init__(self, make: Callable[[JsonObject], McpPool], heard: Callable[[str, Raw], None]) -> None:
-        self._make = make
-        self._heard = heard
+        def made(capabilities: JsonObject) -> McpPool:
+            return McpPool(
+                target,
+                capabilities=capabilities,
+                info={"name": "interlingua", "title": "Interlingua", "version": version()},
+                keyed=keyed,
+                unclaimed=unclaimed,
+                dialects=dialects,
+                guard=guard,
+                warm=target.warmed and capabilities == always,
+            )
+
+        self._always = always
+        self._make = make or made
+        self._heard: Callable[[str, Raw], None] = lambda method, params: None
         self._pools: dict[bytes, McpPool] = {}
 
-    def lease(self, capabilities: JsonObject, *, alone: bool = True) -> AbstractAsyncContextManager[ClientSession]:
-        key = msgspec.json.encode(capabilities, order="deterministic")
+    def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
+        """Pass `heard` the notifications that belong to no call. Called before the first lease."""
+        self._heard = heard
+
+    def lease(
+        self, capabilities: JsonObject | None = None, *, alone: bool = True
+    ) -> AbstractAsyncContextManager[ClientSession]:
+        """A session in which the gateway has the capabilities, by default its own. See `McpPool.lease`."""
+        declared = self._always if capabilities is None else capabilities
+        key = msgspec.json.encode(declared, order="deterministic")
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = self._make(capabilities)
+            pool = self._pools[key] = self._make(declared)
             pool.on_notification(self._heard)
         return pool.lease(alone=alone)
 
@@ -61,10 +93,6 @@ class TargetPools:
 
     async def aclose(self) -> None:
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
-
-
-def gateway_info() -> JsonObject:
-    return {"name": "interlingua", "title": "Interlingua", "version": version()}
 
 
 class TargetList(Generic[Entry]):
@@ -103,12 +131,6 @@ class TargetList(Generic[Entry]):
         self._asking = None
         if not asking.cancelled():
             asking.exception()
-
-
-def few(names: Collection[str]) -> str:
-    """Names to tell a person; the first of them, where there are very many."""
-    told = ", ".join(delta.sound(name) for name in sorted(names)[:MOST_TOLD])
-    return told if len(names) <= MOST_TOLD else f"{told} and {len(names) - MOST_TOLD} more"
 
 
 class TargetNews:

@@ -16,10 +16,13 @@ from msgspec import Raw
 from adapters.agent_communication.codec.agents import agent_of
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound import AgentCommunicationOutbound
+from adapters.agent_communication.outbound.server import QUESTIONS
 from adapters.agent_communication.wire import PROTOCOL, RUN_PROGRESS
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp.client.calls import CallListener
+from gateway.mcp.client.session import ClientSession
+from gateway.mcp.client.target import TargetPools
 from gateway.wire.jsonrpc import RpcError
 from tests.support.context import FakeContext, context
 
@@ -85,7 +88,7 @@ class FakeServer:
         self.up = True
 
     def pool(self, capabilities: JsonObject) -> FakePool:
-        """See `outbound.server.Pools`."""
+        """See `TargetPools`."""
         self.pools.append(FakePool(self, capabilities))
         return self.pools[-1]
 
@@ -104,6 +107,9 @@ class FakeSession:
     """See `gateway.mcp.client.session.ClientSession`."""
 
     version = "2025-11-25"
+    capabilities: Any = ClientSession.capabilities
+    offers: Any = ClientSession.offers
+    offered: Any = ClientSession.offered
 
     def __init__(self, server: FakeServer) -> None:
         self._server = server
@@ -213,7 +219,8 @@ class FakePool:
 def outbound(server: FakeServer, **target: Any) -> AgentCommunicationOutbound:
     """The outbound half, calling this server."""
     options = {"protocol": PROTOCOL, "command": ["nobody"], **target}
-    return AgentCommunicationOutbound(AgentCommunicationTarget.model_validate(options), server.pool)
+    target = AgentCommunicationTarget.model_validate(options)
+    return AgentCommunicationOutbound(target, TargetPools(target, QUESTIONS, make=server.pool))
 
 
 numbers = itertools.count(1)

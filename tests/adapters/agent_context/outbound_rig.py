@@ -16,7 +16,7 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound, AgentContextRuns
 from adapters.agent_context.outbound.answers import correlation
-from adapters.agent_context.outbound.links import PoolLink, SessionLinks
+from adapters.agent_context.outbound.links import QUESTIONS, PoolLink, SessionLinks
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
@@ -24,6 +24,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp.client.calls import OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
+from gateway.mcp.client.target import TargetPools
 from gateway.mcp.server.contract import McpClient
 from gateway.wire import jsonrpc
 from tests.adapters.agent_context.wire_schema import valid
@@ -274,7 +275,6 @@ class House:
         self.outbound = outbound
         self.pools: list[PipedPool] = []
         self.session: FakeSession | None = None
-        self.link: PoolLink | None = None
         self._agent = agent
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -324,16 +324,16 @@ async def piped(
     said["serverInfo"] = {"name": "It", "version": "1"}
     pools: list[PipedPool] = []
 
-    def pool(declared: JsonObject, link: PoolLink) -> Any:
-        pools.append(PipedPool(declared, said, link))
-        house.link = link
+    def pool(declared: JsonObject) -> Any:
+        pools.append(PipedPool(declared, said, made._link))
         return pools[-1]
 
     options = AgentContextTarget.model_validate(
         {"protocol": "agent_context", "command": ["nobody"], "agent": "it"} | target
     )
     before = asyncio.all_tasks()
-    house = House(AgentContextOutbound(options, pool), lambda: pools[-1].agent)
+    made = AgentContextOutbound(options, TargetPools(options, QUESTIONS, make=pool))
+    house = House(made, lambda: pools[-1].agent)
     house.pools = pools
     try:
         yield house

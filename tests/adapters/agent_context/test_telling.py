@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.inbound.rendering import RunNotifications
 from adapters.agent_context.outbound.links import AgentLine
-from adapters.agent_context.outbound.messages import AgentQuestions, NativeRun
+from adapters.agent_context.outbound.messages import NativeRun
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import IllegalEvent
@@ -132,7 +132,7 @@ def test_another_gateway_hears_the_same_also_where_it_is_told_again(said: list[e
 
     async def heard() -> list[e.Event]:
         opener, out = Opener(), list[e.Event]()
-        line, asks = cast("AgentLine", SimpleNamespace(gateway=True)), cast("AgentQuestions", None)
+        line, asks = cast("AgentLine", SimpleNamespace(gateway=True)), cast(Any, None)
         run = NativeRun(context(SPEAKER, "x"), line, lambda *_: None, asks, target=None, how="auto")
         for each in first if again is None else [*first[:again], None, *told(log, lags=True)]:
             if each is None:
