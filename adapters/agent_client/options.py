@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 
 from gateway.access import AuthenticatingOptions
 from gateway.contract import Options
-from gateway.contract.options import Bytes, Count, MessageDoor, ProgramOrUrl, SocketUrl
+from gateway.contract.options import Bytes, Count, MessageDoor, ProgramOrUrl
 
 MAX_CONNECTIONS = 32
 """Connections to one target at a time, one for each kind of client, which clients choose: each may be a process."""
@@ -74,13 +74,17 @@ class AgentClientTarget(ProgramOrUrl):
     v2: whether version 2 of the protocol, a draft, is spoken with an agent that can; one that cannot answers with 1.
     """
 
-    url: Annotated[SocketUrl, AfterValidator(lambda url: url.rstrip("/"))] | None = None
     workspace: Workspace | None = None
     permissions: Permissions = Permissions()
     warm: Annotated[int, Field(ge=0, le=MAX_CONNECTIONS)] = 0
     v2: bool = False
 
     _most: int = PrivateAttr(default=MAX_CONNECTIONS)
+
+    @field_validator("url")
+    @classmethod
+    def _without_last_slash(cls, url: str | None) -> str | None:
+        return url and url.rstrip("/")
 
     def shared_out(self, place: int, workers: int) -> Self:
         """See `TargetOptions.shared_out`. Processes are so many in all, with the gateway and for kinds of clients."""

@@ -457,6 +457,11 @@ class ProgramOrUrl(TargetOptions):
     max_message: Bytes = LIMIT
 
     @property
+    def called(self) -> str:
+        """The name of an agent without one, in logs and errors: its program, or its host."""
+        return Path(self.command[0]).name if self.url is None else urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
     def warmed(self) -> bool:
         """See `TargetOptions.warmed`."""
         return self.warm > 0

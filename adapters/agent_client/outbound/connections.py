@@ -11,7 +11,6 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -50,7 +49,7 @@ class AgentConnections:
         self._shared: dict[bytes, SharedConnection] = {}
         self._closing = TaskSet()
         self._closed = False
-        self.name = target.agent or _name(target)
+        self.name = target.agent or target.called
 
     def profile(self, caller: Caller | None) -> JsonObject:
         """The client's declared capabilities, without those that are not passed on.
@@ -169,10 +168,6 @@ class AgentConnections:
                 self._closing.start(shared.aclose())
                 return
         raise Unavailable(f"{self.name} is connected for {self._target.most_connections} kinds of clients already")
-
-
-def _name(target: AgentClientTarget) -> str:
-    return Path(target.command[0]).name if target.url is None else urlsplit(target.url).netloc.rpartition("@")[2]
 
 
 # --- how long a session keeps its connection ------------------------------------------------------------------------

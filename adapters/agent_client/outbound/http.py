@@ -22,9 +22,8 @@ from adapters.agent_client.wire import (
     SESSION_ID,
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
-from gateway.transport import refusal
 from gateway.transport.http import HttpAuth, HttpClient, HttpResponse, StreamResponse
-from gateway.transport.pipe import LIMIT, Inbox, Unreadable, hard
+from gateway.transport.pipe import LIMIT, Inbox, Unreadable
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.transport.streamable_http import client as streamable
 from gateway.transport.tasks import TaskSet
@@ -67,22 +66,12 @@ BUSY = frozenset({429, 503})
 # --- one stream of the agent's messages -----------------------------------------------------------------------------
 
 
-class RequestRefused(InterlinguaError):
-    """A message that the server did not take, or a stream that it does not have."""
-
-    def __init__(self, told: str, status: int, body: bytes, location: str = "") -> None:
-        super().__init__(f"{told} with status {status}{refusal.refusal_reason(status, body, location)}")
-        self.status = status
-        self.body = body
-
-
 def failure(id: jsonrpc.Id, why: InterlinguaError) -> bytes:
     """The answer that a request gets from us instead of from the agent."""
-    if not isinstance(why, RequestRefused):
+    if not isinstance(why, streamable.HttpRefused):
         return jsonrpc.error(id, jsonrpc.ErrorObject(jsonrpc.INTERNAL_ERROR, str(why)))
     code = AUTH_REQUIRED if why.status in (401, 403) else jsonrpc.INTERNAL_ERROR
-    body = why.body[: refusal.SHOWN].decode("utf-8", "replace")
-    return jsonrpc.error(id, jsonrpc.ErrorObject(code, str(why), {"status": why.status, "body": body}))
+    return jsonrpc.error(id, jsonrpc.ErrorObject(code, str(why), {"status": why.status, "body": why.body}))
 
 
 class EventStreamReader:
@@ -132,7 +121,7 @@ class EventStreamReader:
             try:
                 await self._once()
                 why: InterlinguaError = AgentBroken(f"{self._host.name} ends {self.name} again and again")
-            except RequestRefused as error:
+            except streamable.HttpRefused as error:
                 # If it is the connection that has ended, its own stream is to say so first.
                 late = error.status in GONE and self.session is not None and self.served and tries < CONFIRM
                 if error.status not in streamable.LATER and not late:
@@ -147,12 +136,12 @@ class EventStreamReader:
             await asyncio.sleep(FIRST_DELAY * 2 ** (tries - 1))
 
     async def _once(self) -> None:
-        """One GET, to its end. Raises RequestRefused and the errors of HttpClient."""
+        """One GET, to its end. Raises streamable.HttpRefused and the errors of HttpClient."""
         host = self._host
         async with host.get(self.session) as response:
             if not streamable.is_stream(response):
-                told = f"{host.name} answered a GET of {self.name}"
-                raise RequestRefused(told, response.status, await streamable.refusal_body(response, BODY, BODY_SECONDS))
+                body = await streamable.refusal_body(response, BODY, BODY_SECONDS)
+                raise streamable.HttpRefused(f"{host.name} answered a GET of {self.name}", response.status, body)
             self.open = True
             if not self.first.done():
                 self.first.set_result(True)
@@ -161,7 +150,7 @@ class EventStreamReader:
                 await streamable.read_events(response, self._cursor, host.limit, self._take, named=True)
             except streamable.EventTooLarge as error:  # what follows comes with the next GET
                 self._good += 1
-                await host.arrived([Unreadable(str(error), b"", hard(host.limit))], self)
+                await host.arrived([error.unreadable], self)
             finally:
                 self.open = False
                 self._good += self._time() >= began + LASTING_SECONDS
@@ -251,7 +240,7 @@ class HttpPipe:
         connection = response.headers.get(CONNECTION_ID)
         if response.status != 200:
             to = response.headers.get("Location", "")
-            self._inbox.put([failure(message.id, RequestRefused(told, response.status, response.body, to))])
+            self._inbox.put([failure(message.id, streamable.HttpRefused(told, response.status, response.body, to))])
         elif connection is None:
             self._inbox.put([failure(message.id, AgentBroken(f"{told} without the header {CONNECTION_ID}"))])
         else:
@@ -276,7 +265,7 @@ class HttpPipe:
             self._fail(AgentGone(f"{self.name} does not know the connection any more (status {response.status})"))
         elif response.status >= 300:
             self._undelivered(
-                message, RequestRefused(f"{self.name} answered a message", response.status, response.body)
+                message, streamable.HttpRefused(f"{self.name} answered a message", response.status, response.body)
             )
         elif response.body.strip() and response.content_type == JSON:
             await self.arrived([response.body], None)

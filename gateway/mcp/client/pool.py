@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -77,7 +76,7 @@ class Connector:
         try:
             session = await self._shaken("streamable")
         except InterlinguaError as error:
-            from gateway.mcp.client.http import HttpRefused
+            from gateway.transport.streamable_http.client import HttpRefused
 
             if not isinstance(error, HttpRefused) or error.status not in NOT_THERE:
                 raise
@@ -190,13 +189,6 @@ def _transport(target: McpTarget) -> str:
     return "sse" if parts.path.rstrip("/").endswith("/sse") else "auto"
 
 
-def named(target: McpTarget) -> str:
-    """The name of a target without one: its program, or its host."""
-    if target.url is None:
-        return Path(target.command[0]).name
-    return urlsplit(target.url).netloc.rpartition("@")[2]
-
-
 class PoolSlot:
     """One supervised session, and who has it now."""
 
@@ -267,7 +259,7 @@ class McpPool:
     """The sessions with one server: made when needed, kept warm, made again after a failure.
 
     target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
-    `Implementation`). name: what it is called in logs and errors; by its address where it is empty.
+    `Implementation`). name: what it is called in logs and errors; by its program or host where it is empty.
     keyed: finds the key of `ClientSession.hearing` that a message of the server is marked with. unclaimed: is told,
     with the session, a notification whose key nobody listens to; without it, that is like any other.
     dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
@@ -294,7 +286,7 @@ class McpPool:
             target,
             capabilities,
             info,
-            name or named(target),
+            name or target.called,
             unowned=self._unowned,
             keyed=keyed,
             unclaimed=unclaimed,

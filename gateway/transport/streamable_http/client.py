@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from gateway.core.errors import AgentBroken, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.transport.http import StreamResponse
 from gateway.transport.pipe import Unreadable, hard, judged
+from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.transport.streamable_http import EVENTS
 from gateway.wire import sse
 
@@ -21,7 +22,23 @@ SLOWEST: Final = 100_000
 
 
 class EventTooLarge(AgentBroken):
-    """An event far over the limit. Nobody knows where it ends, so the stream is of no more use."""
+    """An event far over the limit. Nobody knows where it ends, so the stream is of no more use.
+
+    unreadable: what came instead of the message.
+    """
+
+    def __init__(self, why: AgentBroken, most: int) -> None:
+        super().__init__(str(why), detail=why.detail)
+        self.unreadable = Unreadable(str(why), b"", most)
+
+
+class HttpRefused(AgentFailed):
+    """A status that is no success. body: how that of the answer begins."""
+
+    def __init__(self, told: str, status: int, body: bytes, location: str = "") -> None:
+        self.status = status
+        self.body = body[:SHOWN].decode("utf-8", "replace")
+        super().__init__(f"{told} with status {status}{refusal_reason(status, body, location)}", detail=self.body)
 
 
 class Cursor:
@@ -69,8 +86,15 @@ async def read_events(
     Raises EventTooLarge, and what `StreamResponse.chunks` and `take` raise.
     """
     decoder = sse.SseDecoder(hard(limit))
+
+    def frames_of(chunk: bytes) -> list[sse.Frame]:
+        try:
+            return decoder.feed(chunk)
+        except AgentBroken as error:
+            raise EventTooLarge(error, hard(limit)) from None
+
     async for chunk in response.chunks():
-        if frames := _frames(decoder, chunk):
+        if frames := frames_of(chunk):
             cursor.hear(len(frames))
             messages = [
                 judged(frame.data, limit) for frame in frames if named or (frame.event == "message" and frame.data)
@@ -78,15 +102,8 @@ async def read_events(
             if messages and await take(messages):
                 return True
         cursor.reach(decoder.last_event_id, decoder.retry)
-    _frames(decoder, b"")
+    frames_of(b"")
     return False
-
-
-def _frames(decoder: sse.SseDecoder, chunk: bytes) -> list[sse.Frame]:
-    try:
-        return decoder.feed(chunk)
-    except AgentBroken as error:
-        raise EventTooLarge(str(error), detail=error.detail) from None
 
 
 async def refusal_body(response: StreamResponse, most: int, seconds: float) -> bytes:

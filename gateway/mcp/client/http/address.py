@@ -10,11 +10,10 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from gateway.core.errors import AgentBroken, AgentFailed, Denied, InterlinguaError
+from gateway.core.errors import AgentBroken, Denied, InterlinguaError
 from gateway.transport.http import HttpClient, StreamResponse, Unreachable, away
-from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.transport.streamable_http import JSON
-from gateway.transport.streamable_http.client import AGAIN, refusal_body
+from gateway.transport.streamable_http.client import AGAIN, HttpRefused, refusal_body
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response, RpcError
 
@@ -26,14 +25,6 @@ _SAME_METHOD = frozenset({307, 308})
 _REDIRECTS = 3
 _BODY = 64 * 1024
 _BODY_SECONDS = 5.0
-
-
-class HttpRefused(AgentFailed):
-    """A status that is neither success nor explained by an error of JSON-RPC in the body."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Address:
@@ -88,17 +79,16 @@ class Address:
         return to if (here.scheme, here.netloc) == (there.scheme, there.netloc) and to != self.url else None
 
     async def refusal(self, response: StreamResponse, what: str) -> InterlinguaError:
-        """The error for a status that is not a success."""
+        """The error for a status that is not a success: HttpRefused, unless the status or the body says more."""
         body = await refusal_body(response, _BODY, _BODY_SECONDS)
         status = response.status
-        told = f"{self.name} answered {what} with status {status}"
+        refused = HttpRefused(f"{self.name} answered {what}", status, body, response.headers.get("Location", ""))
         if status in (401, 403):
-            return Denied(told, detail=body[:SHOWN].decode("utf-8", "replace"))
+            return Denied(f"{self.name} answered {what} with status {status}", detail=refused.detail)
         error = _rpc_error(body) if response.content_type == JSON else None
         if status in _AWAY:
-            return away(f"{told}{refusal_reason(status, body)}", status, response.headers)
-        location = response.headers.get("Location", "")
-        return error or HttpRefused(f"{told}{refusal_reason(status, body, location)}", status)
+            return away(str(refused), status, response.headers)
+        return error or refused
 
 
 def _not_taken(response: StreamResponse) -> bool:

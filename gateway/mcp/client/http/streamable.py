@@ -17,7 +17,7 @@ from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import OutgoingCall, OutgoingCalls
-from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
+from gateway.mcp.client.http.address import Address, unexpected
 from gateway.mcp.client.session import Channel
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable, hard, judged
@@ -375,6 +375,10 @@ class SessionLost(AgentGone):
     """The server does not know the session any more; it has not done anything."""
 
 
+class _Unresumable(AgentGone):
+    """The server does not go on with a stream, now or later."""
+
+
 class _StreamableRequest:
     """One request: its POST, the stream that answers it, and the GETs that go on with a stream that broke off.
 
@@ -453,10 +457,9 @@ class _StreamableRequest:
             try:
                 if await self._once():
                     return
-            except HttpRefused as error:
-                why = AgentGone(str(error))
-                if error.status not in LATER:
-                    break
+            except _Unresumable as error:
+                why = error
+                break
             except AgentGone as error:
                 why = error
             if self._cursor.heard > heard:
@@ -471,7 +474,8 @@ class _StreamableRequest:
         async with client.stream("GET", address.url, headers=headers, timeout=address.timeout) as response:
             if not is_stream(response):
                 error = await address.refusal(response, f"going on with {self._method}")
-                raise error if isinstance(error, AgentGone) else HttpRefused(str(error), response.status)
+                later = isinstance(error, AgentGone) or response.status in LATER
+                raise AgentGone.of(error) if later else _Unresumable(str(error), detail=error.detail)
             return await self._read(response)
 
     async def _take(self, messages: Sequence[bytes | Unreadable]) -> bool:
