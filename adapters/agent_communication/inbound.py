@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
@@ -30,11 +31,9 @@ from gateway.mcp import versions
 from gateway.mcp.runs import (
     ClientRuns,
     Events,
-    Given,
     Rendering,
     RunFollower,
     ToolRendering,
-    WaitingRuns,
     elsewhere,
     keys,
     questions,
@@ -112,23 +111,14 @@ class AgentCalls:
 
     def __init__(self, runs: ClientRuns) -> None:
         self._runs = runs
-        self._waiting = WaitingRuns(runs)
 
     async def run(self, call: McpCall) -> Any:
         """`agents/run`."""
         asked = read(call.params, wire.RunParams)
         agent = await self._runs.agent(call.session, asked.name)
         follower = self._follower(call, agent, AgentWords(call, agent))
-        handle = questions.resumed(call.meta)
-        if asked.request_state is not None and versions.modern(call.client.version):
-            run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
-        elif handle is not None:
-            outcome = call.meta.get(keys.OUTCOME)
-            given = Given(
-                questions.RESUME_PATH, asked.input, "/input", lambda asks: questions.given(asks, asked.input, outcome)
-            )
-            run = await self._waiting.answer(call, handle, agent, given)
-        else:
+        run = await self._runs.answered(call, agent, asked.input, "/input")
+        if run is None:
             config = asked.config if asked.config is not None else keys.config(call.meta)
             run = await self._start(call, agent, asked.input, config, follower)
         return await follower.go(run)
@@ -141,9 +131,8 @@ class AgentCalls:
             return await self._answer_tool(call, arguments)
         agent = await self._runs.agent(call.session, asked.name)
         follower = self._follower(call, agent, ToolRendering(self._runs.tools, call, agent))
-        if asked.request_state is not None and versions.modern(call.client.version):
-            run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
-        else:
+        run = await self._runs.returned(call, agent)
+        if run is None:
             try:
                 run = await self._start(call, agent, arguments, keys.config(call.meta), follower)
             except Invalid as error:
@@ -179,17 +168,13 @@ class AgentCalls:
 
     async def _answer_tool(self, call: McpCall, arguments: JsonObject) -> Any:
         """Answer the question of a tool by the tool for answers, and go on with the run."""
-        given = Given(
-            tools.RESUME_PATH,
-            arguments.get(questions.ANSWER),
-            "/arguments/answer",
-            lambda asks: tools.answer_given(asks, arguments),
-        )
+        given, make = arguments.get(questions.ANSWER), partial(tools.answer_given, arguments=arguments)
         try:
             handle = tools.answers(arguments)
             run = await self._runs.of(call.session).runs.get(handle[0])
             agent = await self._runs.agent(call.session, run.agent)
-            await self._waiting.answer(call, handle, agent, given)
+            place = "/arguments/answer"
+            await self._runs.resumed(call, agent, handle, given, place, path=tools.RESUME_PATH, make=make)
         except NotFound:
             return tools.refused(Invalid(f"{tools.RESUME_PATH}: no run has this question", path=tools.RESUME_PATH))
         except Invalid as error:

@@ -56,13 +56,11 @@ class DestroyParams(_Params):
 
 
 class RunParams(_Params):
-    """`agents/run`. `config` is an extension, as are the two that a client of MCP 2026-07-28 comes back with."""
+    """`agents/run`. `config` is an extension."""
 
     name: str
     input: Any = None
     config: dict[str, Any] | None = None
-    input_responses: dict[str, Any] | None = None
-    request_state: str | None = None
 
 
 class CallToolParams(_Params):
@@ -70,8 +68,6 @@ class CallToolParams(_Params):
 
     name: str
     arguments: dict[str, Any] | None = None
-    input_responses: dict[str, Any] | None = None
-    request_state: str | None = None
 
 
 Fields = dict[str, Raw]

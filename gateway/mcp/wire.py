@@ -156,6 +156,13 @@ class InputRequiredResult(Struct, gc=False):
     requestState: str | UnsetType = UNSET
 
 
+class ReturnedParams(Struct, gc=False):
+    """2026-07-28: the params of a request that is sent again, with what its result asked first."""
+
+    inputResponses: JsonObject | None = None
+    requestState: str | None = None
+
+
 class McpMeta(Struct, gc=False):
     """Any `params`, as far as its `_meta` goes."""
 

@@ -32,7 +32,7 @@ from gateway.core.errors import Denied, NotFound, Unavailable
 from gateway.core.types import Agent, Identity, JsonObject, Run
 from gateway.mcp import versions
 from gateway.mcp import wire as mcp
-from gateway.mcp.runs import ClientRuns, Rendering, RunFollower, WaitingRuns, keys
+from gateway.mcp.runs import ClientRuns, Rendering, RunFollower, keys
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.transport.tasks import TaskSet
@@ -235,8 +235,9 @@ class Environment:
         self.access = Access(options.access)
         self.directory = Directory(options, gateway)
         self.people = ClientIdentities(self.access, self.directory)
-        self.runs = ClientRuns(wire.PROTOCOL, gateway, who=self.people.identity)
-        self.waiting = WaitingRuns(self.runs, may=self._may_answer, over=wire.CONFLICT)
+        self.runs = ClientRuns(
+            wire.PROTOCOL, gateway, who=self.people.identity, may=self._may_answer, over=wire.CONFLICT
+        )
         self.background = Background()
         self.pending = AcknowledgedQuestions()
         self.served: dict[str, Served] = {}
@@ -304,7 +305,7 @@ class Environment:
             self.background.do(None, self._limit(run_id, limits), f"limits of run {run_id}")
 
     def _may_answer(self, call: McpCall, run: Run) -> bool:
-        """See `WaitingRuns`: nobody answers questions that were somebody else's. Raises Expired for a message whose
+        """See `ClientRuns`: nobody answers questions that were somebody else's. Raises Expired for a message whose
         deadline has passed; its run is cancelled.
         """
         if run.request.principal != self.people.principal(call.session, call.bearer).name:

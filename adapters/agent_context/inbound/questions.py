@@ -19,9 +19,9 @@ from adapters.agent_context.wire.messages import read
 from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import AgentGone, Invalid
-from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
+from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import versions
-from gateway.mcp.runs import ELICITATION, Given, WaitingRuns, keys, questions
+from gateway.mcp.runs import ELICITATION, keys, questions
 from gateway.mcp.server.contract import McpCall, McpSession
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
@@ -101,32 +101,6 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
     if OUTCOME not in payload or questions.takes(interrupt, OUTCOME):
         return Answer(value=payload)
     return Answer(value={key: value for key, value in payload.items() if key != OUTCOME})
-
-
-# --- the call that answers -------------------------------------------------------------------------------------------
-
-
-async def again(
-    waiting: WaitingRuns, call: McpCall, agent: Agent, asked: JsonObject, *, payload: Json, path: str
-) -> Run | None:
-    """The run whose question a call answers with its payload (at `path`), by a handle, or as a modern client does; None
-    for a call that asks for something new.
-    """
-    run = await returned(waiting, call, agent, asked)
-    handle = None if run is not None else questions.resumed(call.meta)
-    if handle is None:
-        return run
-    outcome = call.meta.get(keys.OUTCOME)
-    given = Given(questions.RESUME_PATH, payload, path, lambda interrupt: answer_in(interrupt, payload, outcome))
-    return await waiting.answer(call, handle, agent, given)
-
-
-async def returned(waiting: WaitingRuns, call: McpCall, agent: Agent, asked: JsonObject) -> Run | None:
-    """The run that a modern client comes back to with its `requestState`; None for any other call."""
-    state, responses = asked.get("requestState"), asked.get("inputResponses")
-    if not isinstance(state, str) or not versions.modern(call.client.version):
-        return None
-    return await waiting.again(call, agent, state, responses if isinstance(responses, dict) else None)
 
 
 # --- questions that a client has acknowledged: it answers them later, by a message of type response ------------------

@@ -35,7 +35,7 @@ from adapters.agent_context.inbound.environment import (
     same_work,
     told_of,
 )
-from adapters.agent_context.inbound.questions import again, answer_in, returned
+from adapters.agent_context.inbound.questions import answer_in
 from adapters.agent_context.inbound.rendering import MessageWords, RunNotifications, TaskRendering, TaskToolRendering
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import ClientPrincipal
@@ -105,7 +105,7 @@ class MessageRequests:
         token = fresh() if nlip.spoken(payload) else None
         letter = Letter(payload, told, agent, principal, source, correlation or fresh(), token)
         ahead(told.needs.limits, DEADLINE_PATH)
-        run = await again(self._env.waiting, call, agent, asked, payload=payload, path=content.PAYLOAD)
+        run = await self._env.runs.answered(call, agent, payload, content.PAYLOAD, answer_in)
         if run is None:
             await self._required(letter)
             run, losses = await self._start(call, letter)
@@ -292,7 +292,7 @@ class TaskRequests:
         principal = self._env.people.may(call, "delegate", target)
         source = self._env.people.source(call, principal, asked.get("source"))
         agent = await self._coordinator()
-        run = await again(self._env.waiting, call, agent, asked, payload=task.payload, path="/task/payload")
+        run = await self._env.runs.answered(call, agent, task.payload, "/task/payload", answer_in)
         if run is not None:
             return agent, run
         place = "/task/requirements/constraints/deadline"
@@ -304,7 +304,7 @@ class TaskRequests:
     async def assign(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         agent, target = await self._coordinator(), given.get("agentId")
         task = task_of_tool(given, given.get("id") or fresh(), ARGUMENTS)
-        run = await returned(self._env.waiting, call, agent, asked)
+        run = await self._env.runs.returned(call, agent)
         principal = self._env.people.may(call, "delegate", target)
         if run is None:
             correlation = correlation_of(call.meta) or fresh()
@@ -316,7 +316,7 @@ class TaskRequests:
     async def answer(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
         agent = await self._coordinator()
-        run = await returned(self._env.waiting, call, agent, asked)
+        run = await self._env.runs.returned(call, agent)
         principal = self._env.people.may(call, "delegate")
         if run is None:
             run, wanted = await self._own(given["taskId"], principal), given.get("interrupt")

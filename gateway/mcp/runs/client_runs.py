@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
@@ -14,16 +14,21 @@ from msgspec.structs import replace
 
 from gateway.access import ScopedGateway
 from gateway.contract import LIST_SECONDS, Gateway
-from gateway.core.errors import AgentGone, InterlinguaError, Invalid, NotFound, Unavailable
+from gateway.core.errors import AgentGone, Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.files import Attachment
-from gateway.core.types import Agent, Answer, Identity, JsonObject, Run, RunRequest
+from gateway.core.types import Agent, Answer, Identity, Interrupt, Json, JsonObject, Outcome, Run, RunRequest
+from gateway.mcp import versions, wire
+from gateway.mcp.runs import questions
 from gateway.mcp.runs.documents import Documents
+from gateway.mcp.runs.keys import OUTCOME
 from gateway.mcp.runs.log_messages import heard
+from gateway.mcp.runs.questions import ELICITATION, given
 from gateway.mcp.runs.tools import Tools
-from gateway.mcp.server.contract import McpCall, McpSession
+from gateway.mcp.server.contract import InputRequired, McpCall, McpSession
 from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.transport.tasks import TaskSet
-from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,10 @@ ASKABLE: Final[Mapping[str, str]] = {SAMPLE: "sampling", ROOTS: "roots"}
 
 Clients made with some SDKs break off at a request that they do not know.
 """
+
+
+Make: TypeAlias = Callable[[Interrupt, Json, Json], Answer]
+"""(question, value, outcome) -> the answer that a call gives. Raises Invalid."""
 
 
 class CallCaller:
@@ -84,7 +93,9 @@ class CallCaller:
 class ClientRuns:
     """One per gateway process and protocol.
 
-    `protocol`: the adapter's name, in whose words clients speak. `who`: whom a call's client is known to be.
+    `protocol`: the adapter's name, in whose words clients speak. `who`: whom a call's client is known to be. `may`:
+    whether it may answer a run's questions; it raises why nobody may. `over`: code of the error for a question that is
+    open no more.
     """
 
     def __init__(
@@ -93,6 +104,8 @@ class ClientRuns:
         gateway: Gateway,
         *,
         who: Callable[[McpCall], Identity | None] = lambda call: None,
+        may: Callable[[McpCall, Run], bool] = lambda call, run: True,
+        over: int = INVALID_REQUEST,
     ) -> None:
         self.protocol = protocol
         self.gateway = gateway
@@ -100,6 +113,8 @@ class ClientRuns:
         self.tools = Tools(self.documents)
         self.quiet = False
         self._who = who
+        self._may = may
+        self._code = over
         self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
         self.whole = self._work.whole
@@ -173,7 +188,7 @@ class ClientRuns:
                 starting.add_done_callback(self._unwanted)
             raise
 
-    def goes_on(self, run: Run, call: McpCall) -> None:
+    def _goes_on(self, run: Run, call: McpCall) -> None:
         """A run that waited is followed by another call now: its agent may ask that one's client."""
         caller = self._callers.get(run.id)
         if caller is not None and (call.can_ask or call.session.can_ask):
@@ -190,6 +205,88 @@ class ClientRuns:
         by = self._who(call)
         gateway = self.of(call.session)
         await self.whole(gateway.runs.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
+
+    # --- runs that wait for an answer -------------------------------------------------------------------------
+
+    async def answered(self, call: McpCall, agent: Agent, value: Json, place: str, make: Make = given) -> Run | None:
+        """The run whose question a call answers with a value, at `place` in the params: by a handle in its `_meta`, or
+        as in `returned`. None for a call that asks for something new. Raises what those do.
+        """
+        run = await self.returned(call, agent)
+        handle = None if run is not None else questions.resumed(call.meta)
+        if handle is None:
+            return run
+        outcome = call.meta.get(OUTCOME)
+        return await self.resumed(
+            call,
+            agent,
+            handle,
+            value,
+            place,
+            path=questions.RESUME_PATH,
+            make=lambda asks: make(asks, value, outcome),
+        )
+
+    async def resumed(
+        self,
+        call: McpCall,
+        agent: Agent,
+        handle: tuple[str, str],
+        value: Json,
+        place: str,
+        *,
+        path: str,
+        make: Callable[[Interrupt], Answer],
+    ) -> Run:
+        """Answer the question of a handle (at `path`) with a value (at `place`). `make` makes the answer of it.
+
+        Raises Invalid, and it stays open; RpcError where it is open no more.
+        """
+        run_id, interrupt_id = handle
+        run = await self._waiting(call, agent.name, run_id, path)
+        interrupt = next((each for each in run.interrupts if each.id == interrupt_id), None)
+        if interrupt is None:
+            raise self._over(run, agent)
+        answer = make(interrupt)
+        self._goes_on(run, call)
+        try:
+            await self.answer(call, run.id, answer, interrupt.id)
+        except Invalid as error:
+            place = place if answer.value is value else f"{place}/{questions.ANSWER}"
+            raise questions.elsewhere(error, {"": place}) from None
+        except Conflict:
+            raise self._over(await self.of(call.session).runs.get(run.id), agent) from None
+        return run
+
+    async def returned(self, call: McpCall, agent: Agent) -> Run | None:
+        """The run that a modern client comes back to, with answers to its questions; None for any other call. A
+        question that is closed by now needs no answer.
+
+        An answer that does not fit is asked for again, with the reason, until it was asked for often enough. Raises
+        Invalid, and InputRequired.
+        """
+        if not versions.modern(call.client.version):
+            return None
+        said = jsonrpc.read(call.params, wire.ReturnedParams)
+        if said.requestState is None:
+            return None
+        run_id, missed = questions.named(said.requestState, questions.STATE_PATH)
+        run = await self._waiting(call, agent.name, run_id, questions.STATE_PATH)
+        misses = int(missed) + 1 if missed.isdecimal() else 1
+        responses = said.inputResponses or {}
+        unfit: JsonObject = {}
+        for interrupt in run.interrupts:
+            if interrupt.id not in responses:
+                continue
+            why = await self._take(call, run, interrupt, ELICITATION.answer(interrupt, responses[interrupt.id]))
+            form = None if why is None else ELICITATION.form(interrupt, call)
+            if form is not None and misses < questions.TRIES:
+                unfit[interrupt.id] = {"method": form[0], "params": ELICITATION.again(form[1], str(why))}
+            elif why is not None:
+                await self._take(call, run, interrupt, Answer(outcome=Outcome.DECLINED))
+        if unfit:
+            raise InputRequired(unfit, questions.state_of(run.id, misses))
+        return run
 
     async def settled(self) -> None:
         await self._work.settled()
@@ -211,6 +308,39 @@ class ClientRuns:
             self._tokens.discard(mark)
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _take(self, call: McpCall, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
+        """Hand an answer on; Invalid where it does not fit. One that comes too late is passed over."""
+        try:
+            await self.answer(call, run.id, answer, interrupt.id)
+        except Conflict:
+            return None
+        except Invalid as why:
+            return why
+        return None
+
+    async def _waiting(self, call: McpCall, name: str, run_id: str, path: str) -> Run:
+        """The run, if it is one of that agent that was started here, and the client's: who does not know it learns
+        nothing of others.
+        """
+        try:
+            run = await self.of(call.session).runs.get(run_id)
+        except NotFound:
+            run = None
+        known = run is not None and run.request.protocol == self.protocol and run.agent == name
+        if run is None or not known or not self._may(call, run):
+            raise Invalid(f"{path}: no run of agent {name} has this question", path=path)
+        return run
+
+    def _over(self, run: Run, agent: Agent) -> RpcError:
+        """The error for a question that was answered already: it has the state of the run."""
+        data: JsonObject = {"code": Conflict.code, "run": run.id, "status": run.status.value}
+        said = f"this question is open no more; its run is {run.status.value}"
+        if run.failure is not None:
+            said = f"{said}: {run.failure.message}"
+        if run.status.ended and bytes(run.output) != b"null":
+            data["output"] = Raw(self.documents.output_of(agent, bytes(run.output)))
+        return RpcError(self._code, said, data)
 
     async def _cancel(self, run_id: str) -> None:
         try:

@@ -6,6 +6,7 @@ question: with its `input` (or a tool's arguments), or with an outcome in place 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from msgspec import Raw
@@ -24,6 +25,9 @@ ANSWER: Final = "answer"
 """The key of an answer that is no object: `input` is one."""
 RESUME_PATH: Final = "/_meta/" + delta.escape(RESUME)
 """Where a call has the handle in its params."""
+STATE_PATH: Final = "/requestState"
+TRIES: Final = 3
+"""How often a question is put to a client whose answers do not fit; then it is declined."""
 _OUTCOME_PATH: Final = "/_meta/" + delta.escape(OUTCOME)
 
 
@@ -79,6 +83,11 @@ def named(resume: Json, path: str) -> tuple[str, str]:
     return run_id, interrupt_id
 
 
+def state_of(run_id: str, misses: int = 0) -> str:
+    """The state that a modern client sends back: the run, and how many answers did not fit."""
+    return f"{run_id}.{misses}"
+
+
 def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str = _OUTCOME_PATH) -> Answer:
     """The answer that a call gives with its input and `_meta["interlingua/outcome"]` (at `path`, for complaints).
 
@@ -111,6 +120,17 @@ def takes(interrupt: Interrupt, key: str) -> bool:
     """Whether an answer may be an object with that key."""
     properties = interrupt.answer_schema.get("properties")
     return isinstance(properties, dict) and key in properties
+
+
+def elsewhere(error: Invalid, places: Mapping[str, str]) -> Invalid:
+    """The complaint with the place in the params; the longest beginning that is known counts."""
+    before = max((each for each in places if error.path.startswith(each)), key=len, default=None)
+    if before is None:
+        return error
+    path = places[before] + error.path.removeprefix(before)
+    told = str(error)
+    said = told.removeprefix(f"{error.path or '/'}: ")
+    return Invalid(f"{path}: {said}" if said != told else told, path=path, detail=error.detail)
 
 
 class QuestionFormat(Protocol):

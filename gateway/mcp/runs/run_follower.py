@@ -17,8 +17,8 @@ from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs.client_runs import ClientRuns, left
 from gateway.mcp.runs.log_messages import INFO, Log
-from gateway.mcp.runs.open_questions import OpenQuestions, state_of
-from gateway.mcp.runs.questions import ELICITATION, QuestionFormat
+from gateway.mcp.runs.open_questions import OpenQuestions
+from gateway.mcp.runs.questions import ELICITATION, QuestionFormat, state_of
 from gateway.mcp.runs.tools import Events
 from gateway.mcp.server.contract import InputRequired, McpCall
 from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
