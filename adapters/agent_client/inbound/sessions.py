@@ -429,7 +429,7 @@ class EditorSessions:
         """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept. With
         the agent's own answer; `_told_of` has the client told all that came before it.
         """
-        if self._client.visitor.required or self._agent is None or await self._native(self._agent) is None:
+        if self._client.visitor.required or self._agent is None or not takes_up(await self._native(self._agent)):
             raise NotFound(f"no session {asked.session_id}")
         params = await folders(governed.of(self._gateway, self._agent), params)
         session = await self._begun(asked.session_id, asked, params)
@@ -447,9 +447,7 @@ class EditorSessions:
 
     async def _unrecorded(self, session_id: str) -> tuple[EditorSession, Raw]:
         """Take up a session of the agent's own by nothing but its id. Raises NotFound, and the agent's own error."""
-        name = self._agent
-        native = await self._native(name) if name is not None else None
-        if not takes_up(native) or governed.of(self._gateway, name) is not None:
+        if governed.of(self._gateway, self._agent) is not None:
             raise NotFound(f"no session {session_id}")
         asked = wire.OpenSession(session_id=session_id, cwd="/")
         params = jsonrpc.raw({"sessionId": session_id, "mcpServers": []})

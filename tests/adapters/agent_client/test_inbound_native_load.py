@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.config import Route
 from gateway.contract import RunContext
@@ -291,6 +292,19 @@ async def test_a_session_that_the_agent_has_loaded_stays_though_the_editor_leave
         await one.pipe.aclose()
         await until(lambda: len(gateway.connections("theirs")) == 1)
         assert await two.prompt("theirs", "hello") == {"stopReason": "end_turn"}
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_an_agent_that_takes_up_no_sessions_is_asked_for_none(method: str) -> None:
+    """The gateway says to editors that sessions can be loaded: that the method is unknown would be no answer."""
+    route, agent = native(echo)
+    agent.agent = replace(agent.agent, extra={"agent_client": {"protocolVersion": 1}})
+    agent.answers |= {name: RpcError(-32601, "Method not found") for name in ("session/load", "session/resume")}
+    async with rig((route, agent)) as gateway:
+        editor = await gateway.connect()
+        error = await editor.refused(method, {"sessionId": "nope", **LOAD})
+        assert (error.code, error.message) == (-32002, "no session nope")
+        assert not agent.relayed
 
 
 async def test_a_prompt_in_a_session_that_only_the_agent_has_takes_it_up() -> None:
