@@ -1,6 +1,6 @@
 """Calls MCP servers, over every transport and revision. Knows no protocol that is built on it.
 
-pool.py            McpPool: sessions, opened (which transport), leased out to adapters
+pool.py            Connector: opens a session (which transport); McpPool: sessions, leased out to adapters
 session.py         ClientSession: which revision; calls, lists, questions and subscriptions of 2026-07-28; Channel:
                    how its messages travel
 calls.py           the calls under way, each with the CallListener that an adapter brings, and which of them a message

@@ -39,27 +39,34 @@ NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
 
 
 class Connector:
-    """Opens sessions with one target. unowned: told notifications that belong to no call. The rest: see `McpPool`."""
+    """Opens sessions with one target.
+
+    target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
+    `Implementation`). name: what it is called in logs and errors; by its program or host where it is empty.
+    keyed: finds the key of `ClientSession.hearing` that a message of the server is marked with. unclaimed: is told,
+    with the session, a notification whose key nobody listens to; without it, that is like any other.
+    dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
+    guard: judges every address that is connected to, of a target that a stranger named.
+    """
 
     def __init__(
         self,
         target: McpTarget,
+        *,
         capabilities: JsonObject,
         info: JsonObject,
-        name: str,
-        *,
-        unowned: Callable[[str, Raw], None],
-        keyed: Keyed | None,
-        unclaimed: Callable[[ClientSession, str, Raw], None] | None,
-        dialects: Mapping[str, str] | None,
-        guard: Guard | None,
+        name: str = "",
+        keyed: Keyed | None = None,
+        unclaimed: Callable[[ClientSession, str, Raw], None] | None = None,
+        dialects: Mapping[str, str] | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        self.name = name
-        self._target = target
+        self.name = name or target.called
+        self.target = target
         self._auth = credentials_of(target)
         self._capabilities = capabilities
         self._info = info
-        self._unowned = unowned
+        self._unowned: Callable[[str, Raw], None] = lambda method, params: None
         self._keyed = keyed
         self._unclaimed = unclaimed
         self._dialects = dialects
@@ -68,6 +75,10 @@ class Connector:
         self._addresses: dict[str, Address] = {}
         self._modern = False
         self._transport = _transport(target)
+
+    def on_unowned(self, told: Callable[[str, Raw], None]) -> None:
+        """`told` is called with a notification that belongs to no call. Before the first session."""
+        self._unowned = told
 
     async def open(self) -> ClientSession:
         """A session that has shaken hands. Raises the errors of the tree."""
@@ -125,7 +136,7 @@ class Connector:
     async def _made(self, transport: str) -> tuple[Channel, OutgoingCalls]:
         calls = OutgoingCalls(self.name, self._unowned, self._keyed)
         if transport not in ("streamable", "sse"):
-            return PipedChannel(await self._pipe(), calls, prints=self._target.url is None), calls
+            return PipedChannel(await self._pipe(), calls, prints=self.target.url is None), calls
         from gateway.mcp.client.http import SsePipe, StreamableChannel
 
         address = self._address(transport)
@@ -134,7 +145,7 @@ class Connector:
         return PipedChannel(await SsePipe.connect(address), calls), calls
 
     async def _pipe(self) -> Pipe:
-        target = self._target
+        target = self.target
         if target.url is None:
             return await spawn(
                 target.command,
@@ -159,7 +170,7 @@ class Connector:
         """One for all sessions: it keeps the connections, and where a redirect has led."""
         from gateway.mcp.client.http import Address
 
-        target = self._target
+        target = self.target
         assert target.url is not None
         if self._http is None:
             parts = urlsplit(target.url)
@@ -258,41 +269,14 @@ class Lease:
 class McpPool:
     """The sessions with one server: made when needed, kept warm, made again after a failure.
 
-    target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
-    `Implementation`). name: what it is called in logs and errors; by its program or host where it is empty.
-    keyed: finds the key of `ClientSession.hearing` that a message of the server is marked with. unclaimed: is told,
-    with the session, a notification whose key nobody listens to; without it, that is like any other.
-    dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
-    guard: judges every address that is connected to, of a target that a stranger named.
     warm: whether a process, once started, is kept while nobody uses it, and started again when it ends.
     """
 
-    def __init__(
-        self,
-        target: McpTarget,
-        *,
-        capabilities: JsonObject,
-        info: JsonObject,
-        name: str = "",
-        keyed: Keyed | None = None,
-        unclaimed: Callable[[ClientSession, str, Raw], None] | None = None,
-        dialects: Mapping[str, str] | None = None,
-        guard: Guard | None = None,
-        warm: bool = False,
-    ) -> None:
-        self._target = target
+    def __init__(self, connector: Connector, *, warm: bool = False) -> None:
+        target = connector.target
+        connector.on_unowned(self._unowned)
+        self._opener = connector
         self._idle = math.inf if warm else target.idle
-        self._opener = Connector(
-            target,
-            capabilities,
-            info,
-            name or target.called,
-            unowned=self._unowned,
-            keyed=keyed,
-            unclaimed=unclaimed,
-            dialects=dialects,
-            guard=guard,
-        )
         self._most = 1 if target.url is None else target.sessions
         self._slots = [self._slot()]
         self._shared: bool | None = True if target.url is None else None
@@ -349,7 +333,7 @@ class McpPool:
 
     def fits(self, slot: PoolSlot, session: ClientSession, alone: bool) -> bool:
         """Whether it may be used, now that it is known what it is: others may have waited for it too."""
-        self._shared = session.shared if self._target.url is not None else True
+        self._shared = session.shared if self._opener.target.url is not None else True
         if self._shared or slot.users == 1 or (not alone and not slot.alone):
             return True
         return len(self._slots) >= self._most and all(each.users for each in self._slots)
@@ -366,7 +350,7 @@ class McpPool:
         self._closing.start(slot.supervisor.aclose())
 
     def _slot(self) -> PoolSlot:
-        target = self._target
+        target = self._opener.target
         supervisor = Supervisor(
             self._opener.open,
             name=target.route or self._opener.name,

@@ -20,7 +20,7 @@ from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.core.version import version
 from gateway.mcp.client.calls import Keyed
-from gateway.mcp.client.pool import McpPool
+from gateway.mcp.client.pool import Connector, McpPool
 from gateway.mcp.client.session import ClientSession, few
 from gateway.mcp.options import McpTarget
 from gateway.transport.guard import Guard
@@ -49,20 +49,21 @@ class TargetPools:
     ) -> None:
         """always: the capabilities that the gateway has itself, whatever the client of a run can do. Agents are
         described over sessions with those: where the target is warm, these are. make: for tests. The rest: see
-        `McpPool`.
+        `Connector`.
         """
 
         def made(capabilities: JsonObject) -> McpPool:
-            return McpPool(
+            info = {"name": "interlingua", "title": "Interlingua", "version": version()}
+            connector = Connector(
                 target,
                 capabilities=capabilities,
-                info={"name": "interlingua", "title": "Interlingua", "version": version()},
+                info=info,
                 keyed=keyed,
                 unclaimed=unclaimed,
                 dialects=dialects,
                 guard=guard,
-                warm=target.warmed and capabilities == always,
             )
+            return McpPool(connector, warm=target.warmed and capabilities == always)
 
         self._always = always
         self._make = make or made

@@ -13,6 +13,7 @@ from msgspec import Raw
 from gateway.mcp.client import ClientSession, McpPool
 from gateway.mcp.client.calls import Keyed, OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
+from gateway.mcp.client.pool import Connector
 from gateway.mcp.options import McpTarget
 from gateway.wire import jsonrpc
 from tests.support.pipes import MemoryPipe, pair
@@ -68,7 +69,7 @@ def target(**options: Any) -> McpTarget:
 async def pool(**options: Any) -> AsyncIterator[McpPool]:
     """A pool on a target of these options, closed at the end, of which no task is left then."""
     before = asyncio.all_tasks()
-    made = McpPool(target(**options), capabilities=CAPABILITIES, info=INFO, name="the server")
+    made = McpPool(Connector(target(**options), capabilities=CAPABILITIES, info=INFO, name="the server"))
     try:
         yield made
     finally:

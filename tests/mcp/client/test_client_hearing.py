@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.core.errors import AgentFailed, Denied
-from gateway.mcp.client import McpPool
+from gateway.mcp.client.pool import Connector, McpPool
 from gateway.transport.guard import Guard
 from gateway.wire import jsonrpc
 from tests.mcp.client.rig import (
@@ -132,13 +132,14 @@ async def test_over_http_a_key_counts_before_the_stream_that_it_came_on() -> Non
     on: dict[str, Answerer] = {"x": call}
     wrong: list[Any] = []
     async with http(on) as server:
-        pool = McpPool(
+        connector = Connector(
             target(url=server.url),
             capabilities=CAPABILITIES,
             info=INFO,
             keyed=keyed,
             unclaimed=lambda session, method, params: wrong.append(session.version),
         )
+        pool = McpPool(connector)
         try:
             listens = Listens()
             async with pool.lease() as session:
@@ -164,14 +165,16 @@ async def test_an_endpoint_that_a_stranger_named_is_judged_by_its_address(scheme
         port = server.url.rpartition(":")[2]
         for host in ("127.0.0.1", "inside.example", "half.example"):
             guard = Guard(resolve=resolve, what="endpoint")
-            pool = McpPool(target(url=f"{scheme}://{host}:{port}"), capabilities={}, info=INFO, guard=guard)
+            there = target(url=f"{scheme}://{host}:{port}")
+            pool = McpPool(Connector(there, capabilities={}, info=INFO, guard=guard))
             with pytest.raises(Denied, match="endpoint"):
                 async with pool.lease():
                     pass
             await pool.aclose()
         assert not server.requests
         guard = Guard(["127.0.0.0/8"], resolve=resolve)
-        pool = McpPool(target(url=f"{scheme}://inside.example:{port}/mcp"), capabilities={}, info=INFO, guard=guard)
+        there = target(url=f"{scheme}://inside.example:{port}/mcp")
+        pool = McpPool(Connector(there, capabilities={}, info=INFO, guard=guard))
         try:
             if scheme == "http":
                 async with pool.lease() as session:
