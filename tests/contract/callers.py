@@ -128,6 +128,7 @@ def _open_files() -> list[str]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """What was done in here is warned of by nobody: no resource unclosed, no coroutine or exception forgotten."""
+    gc.freeze()  # so that the collection below looks through what was made in here, not through everything
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         yield

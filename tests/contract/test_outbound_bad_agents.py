@@ -32,7 +32,15 @@ from tests.support.raw_http import Handler, serving
 BOUND = 25.0
 """Seconds within which an impatient adapter has given up, also on a slow machine; a patient one takes longer."""
 
-TURNS = ("a page", "half a JSON document", "a hang-up")
+REQUESTS = {
+    "example": 1,
+    "agent_client": 1,
+    "agent_communication": 2,
+    "agent_connect": 2,
+    "agent_context": 2,
+    "agent_protocol": 5,
+}
+"""How many requests of a run are tried: an agent that turns later is not noticed."""
 
 every = pytest.mark.parametrize("name", NAMES)
 asked = pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_ASKED])
@@ -119,8 +127,14 @@ def test_garbage_is_no_run(name: str, handler: Handler) -> None:
     assert isinstance(end, AgentError | NotFound | e.RunFailed), repr(end)
 
 
-@every
-@pytest.mark.parametrize("after", range(1, 5))
+def in_the_middle(*, at_once: bool) -> pytest.MarkDecorator:
+    """Each adapter, and after how many requests its agent goes wrong; `at_once`: with the first one, too."""
+    return pytest.mark.parametrize(
+        ("name", "after"), [(name, after) for name in NAMES for after in range(not at_once, REQUESTS[name])]
+    )
+
+
+@in_the_middle(at_once=False)
 @pytest.mark.parametrize(
     "what", ["a page", "half a JSON document", "objects of wrong types", "a hang-up", "an error in words"]
 )
@@ -129,21 +143,24 @@ def test_an_agent_that_turns_in_the_middle_fails_the_run_or_is_not_missed(
 ) -> None:
     async def scene() -> e.Event | InterlinguaError:
         async with turning(urls[name], after, GARBAGE[what]) as there:
-            return await tried(name, there.url)
+            end = await tried(name, there.url)
+            assert len(there.seen) > after or isinstance(end, AgentTimeout), "it has not turned"
+            return end
 
     with quiet():
         end = run(scene())
     assert isinstance(end, AgentError | NotFound | e.RunFailed | e.RunFinished), repr(end)
 
 
-@every
-@pytest.mark.parametrize("after", range(5))
+@in_the_middle(at_once=True)
 def test_an_agent_that_dies_in_the_middle_of_an_answer_fails_the_run_or_is_not_missed(
     name: str, after: int, urls: dict[str, str]
 ) -> None:
     async def scene() -> e.Event | InterlinguaError:
         async with cut_short(urls[name], after) as there:
-            return await tried(name, there.url)
+            end = await tried(name, there.url)
+            assert len(there.seen) > after or isinstance(end, AgentTimeout), "it has not died"
+            return end
 
     with quiet():
         end = run(scene())
