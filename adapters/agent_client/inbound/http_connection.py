@@ -112,9 +112,11 @@ class StreamedSession:
         self.answer = answer
 
     def retold(self) -> bytes | None:
-        """The last answer if it may have been lost with the response that carried its stream; once."""
+        """The last answer if it may have been lost with the response that carried its stream; once. A client that ends
+        the stream of a session that it has closed has it.
+        """
         answer, self.answer = self.answer, None
-        if answer is None or asyncio.get_running_loop().time() - answer.at > RECENT_SECONDS:
+        if answer is None or self.closed or asyncio.get_running_loop().time() - answer.at > RECENT_SECONDS:
             return None
         return answer.data if answer.lane is self.lane and answer.written else None
 

@@ -43,6 +43,7 @@ def test_a_server_says_a_connection_as_it_was_recorded() -> None:
             await own.read(b'end_turn"}}\n\n')
             again = await RawConnection.send(log, "GET", url, {**EVENTS, **named})
             await own.read()
+            await again.read(b'end_turn"}}\n\n')  # the last answer once more
             await told(log, "POST", url, {**JSON, **named}, prompt(3, "say two"))
             await again.read(b'end_turn"}}\n\n')
             await told(log, "POST", url, {**JSON, **said}, prompt(4, "say"))
