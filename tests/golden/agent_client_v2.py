@@ -46,7 +46,9 @@ def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
                     event = e.Custom(name=event.protocol, data=event.data)  # noqa: PLW2901
                 events.append(event)
         elif isinstance(message, Request):
-            events.append(e.Interrupted(interrupt=version.permission(unpack(message.params), f"q{message.id}")))
+            asked, id = unpack(message.params), f"q{message.id}"
+            asked["toolCall"] = version.tool_call_of(asked, id)
+            events.append(e.Interrupted(interrupt=V2.permission(asked, id, None)))
     return events
 
 

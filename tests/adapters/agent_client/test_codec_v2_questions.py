@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import version
+from adapters.agent_client.codec.v2.version import V2
 from gateway.contract.governing import APPROVAL
 from gateway.core import delta
 from gateway.core.types import Interrupt, Outcome
+from gateway.wire import jsonrpc
 from tests.adapters.agent_client.codec_cases import ANY, META, extended, unhurried
 from tests.adapters.agent_client.codec_cases import valid as valid_v1
 from tests.adapters.agent_client.codec_v2_cases import CALLS, valid
@@ -31,9 +33,9 @@ ASKED: dict[str, Any] = {
 
 
 def asked(params: Any) -> Interrupt:
-    return version.permission(
-        {"sessionId": "s", **valid("RequestPermissionRequest", {"sessionId": "s", **params})}, "q"
-    )
+    valid("RequestPermissionRequest", {"sessionId": "s", **params})
+    _, said = V2.from_agent(v1.PERMISSION, jsonrpc.raw({"sessionId": "s", **params}), 1)
+    return V2.permission(jsonrpc.unpack(said), "q", None)
 
 
 _CALL = CALLS.filter(lambda update: update["sessionUpdate"] == "tool_call_update").map(

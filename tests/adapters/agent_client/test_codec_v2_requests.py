@@ -9,8 +9,10 @@ from hypothesis import given
 
 from adapters.agent_client.codec import updates_out_v1 as updates_out
 from adapters.agent_client.codec.v2 import conversions, updates, version
+from adapters.agent_client.codec.v2.version import V2
 from gateway.core import delta
 from gateway.core.types import ThreadUpdate
+from gateway.wire import jsonrpc
 from tests.adapters.agent_client import codec_v2_cases as cases
 from tests.adapters.agent_client.codec_cases import unhurried
 from tests.adapters.agent_client.codec_cases import valid as valid_v1
@@ -26,6 +28,16 @@ SELECT: dict[str, Any] = {
     "currentValue": "ask",
     "options": [{"groupId": "g", "name": "All", "options": [{"value": "ask", "name": "Ask", "description": "first"}]}],
 }
+
+
+def from_client(method: str, params: Any) -> tuple[str, Any]:
+    name, said = V2.from_client(method, jsonrpc.raw(params))
+    return name, jsonrpc.unpack(said)
+
+
+def client_answer(method: str, result: Any, modes: Any = None) -> Any:
+    """`modes`: the session's as they are then."""
+    return V2.client_answer(method, jsonrpc.raw({"sessionId": "s"}), result, lambda session, said: modes)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +58,6 @@ SELECT: dict[str, Any] = {
             ("ResumeSession", "LoadSession"),
         ),
         (
-            ("session/resume", {**SETUP, "sessionId": "s", "replayFrom": {"type": "_last"}}),
-            "session/resume",
-            ("ResumeSession", "ResumeSession"),
-        ),
-        (
             ("session/set_config_option", {"sessionId": "s", "configId": "c", "type": "id", "value": "v"}),
             "session/set_config_option",
             ("SetSessionConfigOption", "SetSessionConfigOption"),
@@ -67,18 +74,18 @@ SELECT: dict[str, Any] = {
 )
 def test_a_request_is_the_same_there_and_back(asked: tuple[str, Any], method: str, types: tuple[str, str]) -> None:
     valid(f"{types[0]}Request", asked[1])
-    name, params = version.to_v1(*asked)
+    name, params = from_client(*asked)
     assert name == method
     valid_v1(f"{types[1]}Request", params)
-    assert version.to_v2(name, params) == asked
+    assert V2.to_agent(name, params, lambda session: None) == asked
     assert (asked[0] in version.CHANGED) or (name, params) == asked
 
 
 def test_what_version_2_may_leave_out_of_a_session_is_there_in_version_1() -> None:
     servers = [{"type": "stdio", "name": "a", "command": "/a"}, {"type": "http", "name": "b", "url": "http://b"}]
-    _, params = version.to_v1("session/new", valid("NewSessionRequest", {"cwd": "/w", "mcpServers": servers}))
+    _, params = from_client("session/new", valid("NewSessionRequest", {"cwd": "/w", "mcpServers": servers}))
     valid_v1("NewSessionRequest", params)
-    valid_v1("NewSessionRequest", version.to_v1("session/new", {"cwd": "/w"})[1])
+    valid_v1("NewSessionRequest", from_client("session/new", {"cwd": "/w"})[1])
     assert "type" not in params["mcpServers"][0]
 
 
@@ -90,7 +97,7 @@ def test_servers_of_a_kind_that_is_not_known_are_passed_on() -> None:
 def test_the_options_of_a_session_are_told_in_the_words_of_either_version() -> None:
     slider = {"type": "_slider", "configId": "x", "name": "X"}
     result = valid("NewSessionResponse", {"sessionId": "s", "configOptions": [SELECT, slider]})
-    between = version.result_to_v1("session/new", result)
+    between = jsonrpc.unpack(V2.agent_answer("session/new", jsonrpc.raw(result)))
     told, lossy = updates_out.told(between)
     valid_v1("NewSessionResponse", told)
     assert lossy and told["_meta"] == {"interlingua": {"lost": ["unknown_option"]}}
@@ -98,20 +105,20 @@ def test_the_options_of_a_session_are_told_in_the_words_of_either_version() -> N
         "currentModeId": "ask",
         "availableModes": [{"id": "ask", "name": "Ask", "description": "first"}],
     }
-    assert version.result_to_v2("session/new", between) == result
+    assert client_answer("session/new", between) == result
 
 
 def test_the_modes_of_an_agent_of_version_1_are_an_option_unless_it_has_one() -> None:
     modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
     boolean = {"id": "b", "name": "B", "type": "boolean", "currentValue": True}
-    told = version.result_to_v2("session/new", {"sessionId": "s", "modes": modes, "configOptions": [boolean]})
+    told = client_answer("session/new", {"sessionId": "s", "modes": modes, "configOptions": [boolean]})
     assert [option["configId"] for option in valid("NewSessionResponse", told)["configOptions"]] == ["mode", "b"]
     assert "modes" not in told
-    same = version.result_to_v2("session/new", {"modes": modes, "configOptions": conversions.options_to_v1([SELECT])})
+    same = client_answer("session/new", {"modes": modes, "configOptions": conversions.options_to_v1([SELECT])})
     assert same == {"configOptions": [SELECT]}
-    again = version.result_to_v2("session/set_config_option", {"configOptions": [boolean]}, modes=modes)
+    again = client_answer("session/set_config_option", {"configOptions": [boolean]}, modes)
     assert len(valid("SetSessionConfigOptionResponse", again)["configOptions"]) == 2
-    assert version.result_to_v2("session/resume", {}) == {} and version.result_to_v2("session/prompt", None) is None
+    assert client_answer("session/resume", {}) == {} and client_answer("session/prompt", None) is None
 
 
 @unhurried

@@ -18,7 +18,7 @@ from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
 from adapters.agent_client.codec.v2.wire import CALL, MODE, VERSION
 from adapters.agent_client.codec.version import Noted, OptionsOf, ProtocolVersion
-from adapters.agent_client.wire import OPENING, OPTIONS, as_object
+from adapters.agent_client.wire import LOAD, OPENING, OPTIONS, as_object
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Interrupt, JsonObject
@@ -26,36 +26,22 @@ from gateway.wire import jsonrpc
 
 _OWN: Final = ("toolCall", "options", "sessionId")
 SET_OPTION: Final = "session/set_config_option"
+RESUME: Final = "session/resume"
 _NAMES_V1: Final = {"auth/login": "authenticate", "auth/logout": "logout"}
 _NAMES_V2: Final = {old: new for new, old in _NAMES_V1.items()}
 CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *OPTIONS))
 """Methods of version 1 and 2 whose name, params or result differ. `initialize` is agents.py's."""
 _START: Final[JsonObject] = {"type": "start"}
-_V1_ONLY: Final = frozenset(("authenticate", "logout", "session/load", "session/set_mode"))
+_SET_MODE: Final = "session/set_mode"
+_V1_ONLY: Final = frozenset(("authenticate", "logout", LOAD, _SET_MODE))
 _OF_V1_CLIENTS: Final = ("fs/", "terminal/")
 """Beginnings of requests that are made of clients of version 1 alone."""
 
 
 # --- permissions in version 2 ---------------------------------------------------------------------------------------
 # The question in between is version 1's, so that whoever asks or answers in other words sees no difference: `toolCall`
-# and `options`, with version 2's own keys (`title`, `description`, `subject`) beside them, verbatim.
-
-
-def permission(params: JsonObject, id: str, known: str | None = None) -> Interrupt:
-    """The question of a `session/request_permission` of version 2.
-
-    `known` is what the tool call was called before (`UpdateDecoder.title`). Answers are version 1's, and
-    `permission_result` is what the agent is answered. Raises Invalid (with path) for params without title or options.
-    """
-    title = params.get("title")
-    if not isinstance(title, str):
-        raise Invalid("a permission request needs a title", path="/title")
-    said = {key: value for key, value in params.items() if key not in ("sessionId", "toolCall")}
-    call = tool_call_of(params, id)
-    found = v1.permission({"toolCall": call, "options": params.get("options")}, id, known)
-    description = params.get("description")
-    message = f"{title}\n\n{description}" if isinstance(description, str) and description else title
-    return replace(found, payload=delta.sound({**said, "toolCall": call}), message=delta.sound(message))
+# and `options`, with version 2's own keys (`title`, `description`, `subject`) beside them, verbatim. `from_agent` puts
+# the call there.
 
 
 def tool_call_of(params: JsonObject, id: str) -> JsonObject:
@@ -125,85 +111,12 @@ def whole(asked: JsonObject) -> JsonObject:
     return {**asked, "requestedSchema": {"type": "object", "properties": {}, **schema}}
 
 
-# --- requests between client and agent, version 1 to 2 and back -----------------------------------------------------
-# Between the halves of the adapter requests are version 1's. The inbound half turns what a client of version 2 asks
-# into that (`to_v1`) and answers it (`result_to_v2`); the outbound half asks an agent of version 2 (`to_v2`) and turns
-# its answer back (`result_to_v1`). A method that is not in CHANGED is the same in both, params and result. Unknown keys
-# are kept. Nothing here raises.
-
-
-def to_v1(method: str, params: JsonObject) -> tuple[str, JsonObject]:
-    """A client's request of version 2 in version 1's words: (method, params).
-
-    `session/resume` from the start is `session/load`. Where an agent has modes and no option for them, setting the
-    option "mode" is `set_mode` (below) instead.
-    """
-    if method in _NAMES_V1:
-        return _NAMES_V1[method], params
-    if method in OPENING:
-        params = {**params, "mcpServers": conversions.servers_to_v1(params.get("mcpServers"))}
-        start = params.get("replayFrom")
-        if method == "session/resume" and isinstance(start, dict) and start.get("type") == "start":
-            rest = {key: value for key, value in params.items() if key != "replayFrom" or start != _START}
-            return "session/load", rest
-        return method, params
-    if method == SET_OPTION and params.get("type") == "id":
-        return method, {key: value for key, value in params.items() if key != "type"}
-    return method, params
-
-
-def to_v2(method: str, params: JsonObject, *, mode: str = MODE) -> tuple[str, JsonObject]:
-    """A request of version 1 for an agent of version 2. `mode` is the id of its option that is the mode."""
-    if method in _NAMES_V2:
-        return _NAMES_V2[method], params
-    if method in OPENING:
-        if "mcpServers" in params:
-            params = {**params, "mcpServers": conversions.servers_to_v2(params["mcpServers"])}
-        if method == "session/load":
-            return "session/resume", {**params, "replayFrom": params.get("replayFrom", _START)}
-        return method, params
-    if method == SET_OPTION and "type" not in params:
-        kind = "boolean" if isinstance(params.get("value"), bool) else "id"
-        return method, {**params, "type": kind}
-    if method == "session/set_mode":
-        rest = {key: value for key, value in params.items() if key != "modeId"}
-        return SET_OPTION, {**rest, "configId": mode, "type": "id", "value": params.get("modeId")}
-    return method, params
-
-
-def result_to_v1(method: str, result: Any) -> Any:
-    """Convert a version 2 agent's answer to a request that is called `method` in version 1.
-
-    The option that is the mode is told as `modes` too where a session is opened. A mode that is set is an option
-    there, and the answer says what became of all options.
-    """
-    if not isinstance(result, dict) or method not in OPTIONS or not isinstance(result.get("configOptions"), list):
-        return result
-    options = conversions.options_to_v1(result["configOptions"])
-    modes = conversions.modes_of(options) if method in OPENING else None
-    return {**result, "configOptions": options, **({"modes": modes} if modes is not None else {})}
-
-
-def result_to_v2(method: str, result: Any, *, modes: Any = None) -> Any:
-    """The answer of a request that is called `method` in version 1, for a client of version 2.
-
-    The session's modes become an option, unless there is one for them. `modes`: as they are now, where the result does
-    not say them (`session/set_config_option`; and `session/set_mode`, after which `states.options` has them).
-    """
-    if not isinstance(result, dict) or method not in OPTIONS:
-        return result
-    modes = result.get("modes", modes)
-    options = conversions.options_to_v2(result.get("configOptions"), modes)
-    rest = {key: value for key, value in result.items() if key not in ("modes", "configOptions")}
-    said = bool(options) or isinstance(result.get("configOptions"), list) or method not in OPENING
-    return {**rest, "configOptions": options} if said else rest
-
-
 # --- the version ----------------------------------------------------------------------------------------------------
 
 
 class Version2(ProtocolVersion):
-    """See `ProtocolVersion`."""
+    """See `ProtocolVersion`. A method that is not in CHANGED is the same in both, params and result. Unknown keys are
+    kept."""
 
     number = VERSION
     acknowledges = True
@@ -224,13 +137,28 @@ class Version2(ProtocolVersion):
         said = jsonrpc.unpack(params or forwarded.NOTHING) if isinstance(params, Raw) else params
         if not isinstance(said, dict):
             return method, params
-        mode = conversions.mode_option(options(str(said.get("sessionId"))))
-        return to_v2(method, said, mode=(conversions.option_id(mode) if mode else None) or MODE)
+        if "mcpServers" in said and method in OPENING:
+            said = {**said, "mcpServers": conversions.servers_to_v2(said["mcpServers"])}
+        if method == LOAD:
+            return RESUME, {**said, "replayFrom": said.get("replayFrom", _START)}
+        if method == SET_OPTION and "type" not in said:
+            return method, {**said, "type": "boolean" if isinstance(said.get("value"), bool) else "id"}
+        if method == _SET_MODE:
+            mode = conversions.mode_option(options(str(said.get("sessionId"))))
+            rest = {key: value for key, value in said.items() if key != "modeId"}
+            own = (conversions.option_id(mode) if mode else None) or MODE
+            return SET_OPTION, {**rest, "configId": own, "type": "id", "value": said.get("modeId")}
+        return _NAMES_V2.get(method, method), said
 
     def agent_answer(self, method: str, result: Raw) -> Raw:
-        if method not in CHANGED or not result:
+        """The option that is the mode is told as `modes` too where a session is opened. A mode that is set is an option
+        here, and the answer says what became of all options."""
+        said = jsonrpc.unpack(result) if method in OPTIONS and result else None
+        if not isinstance(said, dict) or not isinstance(said.get("configOptions"), list):
             return result
-        return jsonrpc.raw(result_to_v1(method, jsonrpc.unpack(result)))
+        options = conversions.options_to_v1(said["configOptions"])
+        modes = conversions.modes_of(options) if method in OPENING else None
+        return jsonrpc.raw({**said, "configOptions": options, **({"modes": modes} if modes is not None else {})})
 
     def from_agent(self, method: str, params: Raw, id: jsonrpc.Id = None) -> tuple[str, Raw]:
         if id is not None and method.startswith(_OF_V1_CLIENTS):
@@ -241,7 +169,12 @@ class Version2(ProtocolVersion):
         return method, params
 
     def permission(self, asked: JsonObject, id: str, known: str | None) -> Interrupt:
-        return replace(permission(asked, asked["toolCall"]["toolCallId"], known), id=id)
+        """Raises Invalid (with path) for a request without title or options."""
+        title, description = asked.get("title"), asked.get("description")
+        if not isinstance(title, str):
+            raise Invalid("a permission request needs a title", path="/title")
+        message = f"{title}\n\n{description}" if isinstance(description, str) and description else title
+        return replace(super().permission(asked, id, known), message=delta.sound(message))
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
         return agents.capabilities_v1(asked.capabilities or {})
@@ -250,24 +183,37 @@ class Version2(ProtocolVersion):
         return agents.initialized(agent, answer)
 
     def from_client(self, method: str, params: Raw) -> tuple[str, Raw]:
-        """Raises Invalid (path /replayFrom) for a place to replay from that is not the start."""
+        """`session/resume` from the start is `session/load`. Raises Invalid (path /replayFrom) for another place."""
         if method in _V1_ONLY:
             raise errors.unknown(method)
         if method not in CHANGED:
             return method, params
-        method, said = to_v1(method, _object(params))
-        if method == "session/resume" and said.get("replayFrom") is not None:
+        said = _object(params)
+        if method in OPENING:
+            said = {**said, "mcpServers": conversions.servers_to_v1(said.get("mcpServers"))}
+        start = said.get("replayFrom") if method == RESUME else None
+        if isinstance(start, dict) and start.get("type") == "start":
+            method = LOAD
+            said = {key: value for key, value in said.items() if key != "replayFrom" or start != _START}
+        elif start is not None:
             raise Invalid("replayFrom: there is no such place; there is start", path="/replayFrom/type")
-        return method, jsonrpc.raw(said)
+        elif method == SET_OPTION and said.get("type") == "id":
+            said = {key: value for key, value in said.items() if key != "type"}
+        return _NAMES_V1.get(method, method), jsonrpc.raw(said)
 
     def client_answer(self, method: str, params: Raw, result: Any, noted: Noted) -> Any:
-        if method not in CHANGED:
+        """The session's modes become an option, unless there is one for them."""
+        if method not in OPTIONS:
             return result
         said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
         if not isinstance(said, dict):
             return said
         name = said.get("sessionId") or _object(params).get("sessionId")
-        return result_to_v2(method, said, modes=noted(name, said) if isinstance(name, str) else None)
+        modes = noted(name, said) if isinstance(name, str) else None
+        options = conversions.options_to_v2(said.get("configOptions"), said.get("modes", modes))
+        rest = {key: value for key, value in said.items() if key not in ("modes", "configOptions")}
+        told = bool(options) or isinstance(said.get("configOptions"), list) or method not in OPENING
+        return {**rest, "configOptions": options} if told else rest
 
     def to_client(self, method: str, params: Raw) -> Raw:
         """The client has neither files nor terminals, and declared none."""
