@@ -31,6 +31,11 @@ def ended(result: Raw) -> list[e.Event]:
         raise AgentBroken("an answer of session/prompt that cannot be read", detail=str(error)) from None
     if not isinstance(said, dict):
         raise AgentBroken("an answer of session/prompt that is no object")
+    return end_of(said)
+
+
+def end_of(said: JsonObject) -> list[e.Event]:
+    """The same of an answer that has been read."""
     word = said.get("stopReason")
     reason = _REASONS.get(word) if isinstance(word, str) else None
     extra = {key: value for key, value in said.items() if key != "stopReason" or reason is None}

@@ -325,13 +325,17 @@ class UpdateDecoder:
         return [*self._messages.close(), *self._tools.close(failed)]
 
     def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
+        """Decode a chunk that begins something."""
         name = None if chunk.message_id is UNSET else chunk.message_id
-        out: list[e.Event | ThreadUpdate] = [*self._messages.text(chunk.kind, name, chunk.content.text)]
+        out: list[e.Event | ThreadUpdate] = [*self._text(chunk.kind, name, chunk.content.text)]
         if self._messages.holding:
             self._kind = ""
         else:
             self._kind, self._id, self._part = chunk.kind, chunk.message_id, self._messages.part
         return out
+
+    def _text(self, kind: str, id: str | None, text: str) -> list[e.Event]:
+        return self._messages.text(kind, id, text)
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
         """Decode an update that is not a plain chunk of text."""

@@ -6,10 +6,10 @@ it; what it says beyond them is kept in `origin` (event_forms.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms, updates_in
@@ -76,9 +76,9 @@ class V2RunMessages:
         self.pieces: list[str] = []
         """Of the part that the last text went to: more of it is to be added here."""
 
-    def chunk(self, kind: str, id: str | None, feed: Callable[[str | None], list[e.Event]]) -> list[e.Event]:
-        """Events of a chunk of text, that `feed` makes with the id by which version 1 calls its message."""
-        return self._ours(kind, id, feed(self._name(id)))
+    def text(self, kind: str, id: str | None, text: str) -> list[e.Event]:
+        """Events of a chunk that is text and nothing more."""
+        return self._ours(kind, id, self._messages.text(kind, self._name(id), text))
 
     def block(self, kind: str, said: JsonObject) -> list[e.Event] | None:
         """Events of any other chunk; None if core has none for it."""
@@ -189,30 +189,21 @@ class V2UpdateDecoder(UpdateDecoder):
     What version 1 has no word for is a Custom named ORIGIN_V2.
     """
 
-    __slots__ = ("_known", "_pieces", "_texts")
+    __slots__ = ("_known", "_texts")
 
     def __init__(self, known: SessionMemory | None = None) -> None:
         super().__init__()
         self._known = known if known is not None else SessionMemory()
         self._texts = V2RunMessages(self._messages, self._known)
-        self._pieces: list[str] = []  # of the part that the chunk before this one went to
 
     def more(self, chunk: Chunk) -> e.PartDelta | None:
         if chunk.kind == self._kind and chunk.message_id == self._id:
-            self._pieces.append(chunk.content.text)
+            self._texts.pieces.append(chunk.content.text)
             return e.PartDelta(part=self._part, delta=chunk.content.text)
         return None
 
-    def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
-        id = None if chunk.message_id is UNSET else chunk.message_id
-        text = chunk.content.text
-        out = self._texts.chunk(chunk.kind, id, lambda name: self._messages.text(chunk.kind, name, text))
-        self._pieces = self._texts.pieces
-        if self._messages.holding:
-            self._kind = ""
-        else:
-            self._kind, self._id, self._part = chunk.kind, chunk.message_id, self._messages.part
-        return [*out]
+    def _text(self, kind: str, id: str | None, text: str) -> list[e.Event]:
+        return self._texts.text(kind, id, text)
 
     def close(self, *, failed: bool = False) -> list[e.Event]:
         out: list[e.Event] = []
