@@ -98,8 +98,14 @@ def test_turns_of_one_conversation_share_its_memory(gateway: Gateway) -> None:
         assert first == second is not None, protocol
 
 
-@pytest.mark.parametrize("args", [(), ("--host", "0.0.0.0")], ids=["private", "shared"])
-def test_doors_that_ask_for_a_token_get_the_one_of_its_field(args: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("args", "tokens"),
+    [((), ("of-ana", "of-nobody")), (("--host", "0.0.0.0"), ("of-ana",))],
+    ids=["private", "shared"],
+)
+def test_doors_that_ask_for_a_token_get_the_one_of_its_field(
+    args: tuple[str, ...], tokens: tuple[str, ...], tmp_path: Path
+) -> None:
     asking = "{authentication: {clients: [{name: ana, token: of-ana}]}}"
     context = "{access: {clients: [{name: ana, token: of-ana}]}}"
     inbound = ", ".join(f"{name}: {context if name == 'agent_context' else asking}" for name in PROTOCOLS)
@@ -120,7 +126,7 @@ routes:
             "answer": [{}],
         }
         for protocol in PROTOCOLS
-        for token in ("of-ana", "of-nobody")
+        for token in tokens
     ]
     with Gateway(table, tmp_path, args=args) as gateway:
         found = talk(gateway, *turns)

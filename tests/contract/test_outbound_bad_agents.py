@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -32,6 +33,11 @@ from tests.support.raw_http import Handler, serving
 BOUND = 25.0
 """Seconds within which an impatient adapter has given up, also on a slow machine; a patient one takes longer."""
 
+Limits = Mapping[str, Mapping[str, float]]
+
+AT_ONCE: Limits = {name: {key: value / 5 for key, value in given.items()} for name, given in IMPATIENT.items()}
+"""For agents that say nothing: whoever knows that waits for nothing else."""
+
 REQUESTS = {
     "example": 1,
     "agent_client": 1,
@@ -47,9 +53,9 @@ asked = pytest.mark.parametrize("name", [name for name in NAMES if name not in N
 bad = pytest.mark.parametrize("handler", [pytest.param(handler, id=what) for what, handler in GARBAGE.items()])
 
 
-async def described(name: str, url: str, *, patient: bool = False) -> InterlinguaError | None:
+async def described(name: str, url: str, limits: Limits = IMPATIENT) -> InterlinguaError | None:
     """The error that asking for a description ends in, None if there is a description."""
-    async with tidy(), calling(name, "echo", url, **({} if patient else IMPATIENT[name])) as made:
+    async with tidy(), calling(name, "echo", url, **limits.get(name, {})) as made:
         try:
             async with asyncio.timeout(BOUND):
                 await made.describe()
@@ -58,9 +64,9 @@ async def described(name: str, url: str, *, patient: bool = False) -> Interlingu
     return None
 
 
-async def tried(name: str, url: str, *, patient: bool = False) -> e.Event | InterlinguaError:
+async def tried(name: str, url: str, limits: Limits = IMPATIENT) -> e.Event | InterlinguaError:
     """How a run ends there."""
-    async with tidy(), calling(name, "echo", url, **({} if patient else IMPATIENT[name])) as made:
+    async with tidy(), calling(name, "echo", url, **limits.get(name, {})) as made:
         async with asyncio.timeout(BOUND):
             return await outcome(made, somebody(message(name, "echo")))
 
@@ -68,7 +74,7 @@ async def tried(name: str, url: str, *, patient: bool = False) -> e.Event | Inte
 @asked
 def test_a_dead_target_is_gone_and_may_be_asked_again(name: str) -> None:
     with quiet():
-        error = run(described(name, f"http://127.0.0.1:{free_port()}", patient=True))
+        error = run(described(name, f"http://127.0.0.1:{free_port()}", {}))
     assert isinstance(error, AgentGone) and error.retryable
 
 
@@ -76,7 +82,7 @@ def test_a_dead_target_is_gone_and_may_be_asked_again(name: str) -> None:
 def test_a_run_at_a_dead_target_is_gone_and_may_be_tried_again(name: str) -> None:
     began = time.monotonic()
     with quiet():
-        error = run(tried(name, f"http://127.0.0.1:{free_port()}", patient=True))
+        error = run(tried(name, f"http://127.0.0.1:{free_port()}", {}))
     assert isinstance(error, AgentGone) and error.retryable
     assert time.monotonic() - began < BOUND
 
@@ -85,7 +91,7 @@ def test_a_run_at_a_dead_target_is_gone_and_may_be_tried_again(name: str) -> Non
 def test_a_target_that_never_answers_is_not_waited_for_for_ever(name: str) -> None:
     async def scene() -> InterlinguaError | None:
         async with serving(mute) as there:
-            return await described(name, there.url)
+            return await described(name, there.url, AT_ONCE)
 
     with quiet():
         error = run(scene())
@@ -96,7 +102,7 @@ def test_a_target_that_never_answers_is_not_waited_for_for_ever(name: str) -> No
 def test_a_run_at_a_target_that_never_answers_is_not_waited_for_for_ever(name: str) -> None:
     async def scene() -> e.Event | InterlinguaError:
         async with serving(mute) as there:
-            return await tried(name, there.url)
+            return await tried(name, there.url, AT_ONCE)
 
     with quiet():
         error = run(scene())
