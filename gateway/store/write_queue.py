@@ -14,7 +14,6 @@ import heapq
 import logging
 import math
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,12 +21,10 @@ import msgspec
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run
 from gateway.store import LogEntry
-from gateway.store.records import size_of
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-_delta: Callable[[LogEntry], bool] = attrgetter("delta")
 
 SECONDS = 0.05
 """How long a record, or an event that is not a delta, is held."""
@@ -257,8 +254,11 @@ class WriteQueue:
         """Write entries of a run's log behind. Returns their size."""
         if not self._usable:
             raise self.closed()
-        size = size_of(entries)
-        patience = DELTA_SECONDS if all(map(_delta, entries)) else SECONDS
+        size, patience = 0, DELTA_SECONDS
+        for entry in entries:
+            size += len(entry.data)
+            if not entry.delta:
+                patience = SECONDS
         held = self._held.get(run_id)
         if held is None or patience < held.patience:
             held = self._hold(run_id, patience)
