@@ -264,8 +264,10 @@ class V2UpdateEncoder(UpdateEncoder):
         if not self._v2:
             for name in tool_calls.terminals(said):
                 self._losses[name] += 1
-        v2 = updates.to_v2(said, self._now(None))
-        out.append(_encode(event_forms.restored(v2, self._marks(event))))
+        unnamed = self._now(None) if isinstance(event, e.Custom) else ""  # all other chunks have an id by now
+        v2 = updates.to_v2(said, unnamed)
+        marks = self._marks(event)
+        out.append(_encode(event_forms.restored(v2, marks) if marks else v2))
 
     def _marks(self, event: e.Event) -> JsonObject:
         return (event_forms.beyond(event, ORIGIN_V2) or {}) if self._v2 else {}
