@@ -137,9 +137,11 @@ class State:
             if then is None:
                 raise IllegalEvent(f"{kind.__name__} for {what} {name!r} that is {now.value}")
             items[name] = then
-        elif phase is Phase.ENDED and (opened := self.opened()):
-            still = ", ".join(f"{what} {name!r}" for what, name in opened)
-            raise IllegalEvent(f"{kind.__name__} while {still} is open")
+        elif phase is Phase.ENDED:
+            for items in self.items.values():
+                if Item.OPEN in items.values():
+                    still = ", ".join(f"{what} {name!r}" for what, name in self.opened())
+                    raise IllegalEvent(f"{kind.__name__} while {still} is open")
         self.phase = phase
 
     def retreat(self, event: e.Event) -> None:

@@ -45,7 +45,7 @@ from gateway.runs.log import RunLog, let_go_of
 from gateway.runs.memory import Conversation
 from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Clock, NotGiven, Questions, completed
-from gateway.runs.run_record import RunRecord, closed_by_end, of_error, timed_out, without_result
+from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
 from gateway.runs.states import States
 from gateway.runs.thread_context import ConversationContext, UntoldCaller
 from gateway.runs.threads import UPLOADS, Threads
@@ -244,7 +244,7 @@ class LiveRun:
                 if len(events) > at + 1:
                     self.lost("late_event", len(events) - at - 1)
                 events = events[:at]
-                if not events or closed_by_end(events, event):
+                if not events:
                     return
                 break
             if isinstance(event, e.UsageReported):

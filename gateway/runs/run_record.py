@@ -303,12 +303,3 @@ def timed_out(limit: float | None) -> e.RunFailed:
     if limit is None:
         return e.RunFailed(failure=Failure(code="agent_timeout", message="the agent did not answer", retryable=True))
     return e.RunFailed(failure=Failure(code="agent_timeout", message=f"no result within {limit:g} s"), timeout=True)
-
-
-def closed_by_end(events: Sequence[e.Event], end: e.Event) -> bool:
-    """Whether nothing but the end of the last message comes before the run's end, which closes the message itself: that
-    is one change of the log then, instead of two. A result may still correct what was said.
-    """
-    corrects = isinstance(end, e.RunFinished) and end.output != NULL
-    kinds = tuple(map(type, events))
-    return not corrects and kinds == (e.PartEnded, e.MessageEnded) and events[0].origin is events[1].origin is None

@@ -49,13 +49,18 @@ class _Open(Struct, eq=False):
         self.part, self.kind = part, kind
 
     def end_part(self) -> list[e.Event]:
-        """Its part ends, if one is open; a half character is lost."""
-        part, self.part = self.part, None
+        """Its part ends, if one is open."""
+        part = self.part
         if part is None:
             return []
+        ended = [*self.lost(), e.PartEnded(part=part)]
+        self.part = None
+        return ended
+
+    def lost(self) -> list[e.Event]:
+        """What stands for half a character whose other half does not come any more."""
         held, self.held = self.held, ""
-        lost: list[Any] = [e.PartDelta(part=part, delta=delta.REPLACEMENT)] if held else []
-        return [*lost, e.PartEnded(part=part)]
+        return [e.PartDelta(part=self.part, delta=delta.REPLACEMENT)] if held and self.part is not None else []
 
 
 class RunMessages(Struct, eq=False):
@@ -114,7 +119,8 @@ class RunMessages(Struct, eq=False):
         return self._end([message for message in self._now() if message.id is None])
 
     def close(self) -> list[e.Event]:
-        return self._end(self._now())
+        """The run ends, and with it what is open."""
+        return [event for message in self._streams.values() for event in message.lost()]
 
     def _now(self) -> list[_Open]:
         return list(dict.fromkeys(self._streams.values()))
@@ -317,7 +323,7 @@ class UpdateDecoder:
         return self._tools.title(tool_call_id)
 
     def close(self, *, failed: bool = False) -> list[e.Event]:
-        """End the messages and tool calls that the agent left open. Call it before the terminal event.
+        """End the tool calls that the agent left open. Call it before the terminal event, which ends open messages.
 
         `failed` is whether those count as failed. Clients of this protocol are told of them as much as the agent said;
         without this call, say when the agent died, they are told that the calls failed.
