@@ -138,7 +138,7 @@ class State:
                 raise IllegalEvent(f"{kind.__name__} for {what} {name!r} that is {now.value}")
             items[name] = then
         elif phase is Phase.ENDED:
-            for items in self.items.values():
+            for items in filter(None, self.items.values()):
                 if Item.OPEN in items.values():
                     still = ", ".join(f"{what} {name!r}" for what, name in self.opened())
                     raise IllegalEvent(f"{kind.__name__} while {still} is open")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from gateway import tracing
 from gateway.access import UsageLimits
@@ -19,11 +19,11 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import UNFINISHED, Agent, Answer, Outcome, Run, RunQuery
-from gateway.runs.bells import FollowedRun, FollowedRuns, RemoteReaders, WatchRun
+from gateway.runs.bells import FollowedRuns, RemoteReaders, WatchRun
 from gateway.runs.callers import Lobby
 from gateway.runs.elsewhere import AnswerRun, CancelRun, LoseOfRun, RunsElsewhere, StartRun, not_here
 from gateway.runs.live import LiveRun
-from gateway.runs.log import LogWatch, decoded
+from gateway.runs.log import LiveWatch, decoded
 from gateway.runs.parts import EngineBackchannel, EngineFiles, EngineRecords, EngineThreads, synced
 from gateway.runs.post import PostOffice
 from gateway.runs.recovery import Claimed, Recovery
@@ -36,39 +36,6 @@ from gateway.store import Delivery, Store, TakenOver
 EVENTS_BYTES = 4 * 1024 * 1024
 
 Step = Callable[[], Awaitable[None]]
-
-
-class LiveWatching(AbstractAsyncContextManager[Watch]):
-    """Watches a run that this process drives. It counts while it is entered."""
-
-    _further: AbstractContextManager[FollowedRun] | None = None
-    """Entered once another process drives the run."""
-
-    def __init__(
-        self, live: LiveRun, store: Store, followed: FollowedRuns, recorder: RunRecorder, after: int, *, deltas: bool
-    ) -> None:
-        self._live, self._store, self._followed, self._recorder = live, store, followed, recorder
-        self._watch = LogWatch(live.log, store, live.record, after, deltas=deltas, elsewhere=self._elsewhere)
-
-    async def __aenter__(self) -> Watch:
-        live, watch = self._live, self._watch
-        if live.record.hidden:
-            await live.record.show()
-        tracing.metrics.watchers.values[(live.record.run.request.protocol,)] += 1
-        watch.begin()
-        return self._recorder.watched(live.record.run.id, watch) if self._recorder.on else watch
-
-    async def __aexit__(self, *_: object) -> None:
-        self._watch.end()
-        del self._watch  # it holds this
-        tracing.metrics.watchers.values[(self._live.record.run.request.protocol,)] -= 1
-        if self._further is not None:
-            self._further.__exit__(None, None, None)
-
-    def _elsewhere(self, after: int) -> Watch:
-        run = self._live.record.run
-        self._further = self._followed.following(run.id)
-        return ForeignWatch(self._store, self._further.__enter__(), run, Output(self._live.agent), after)
 
 
 async def _nothing(*_: object) -> None:
@@ -366,7 +333,10 @@ class EngineRuns:
     def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
         if (live := self._named(run_id)) is None:
             return self._watch_stored(run_id, after, deltas=deltas)
-        return LiveWatching(live, self._store, self._followed, self._recorder, after, deltas=deltas)
+        recorder, elsewhere = self._recorder, self._watch_elsewhere
+        return LiveWatch(
+            live.log, self._store, live.record, after, deltas=deltas, recorder=recorder, elsewhere=elsewhere
+        )
 
     @contextlib.asynccontextmanager
     async def _watch_stored(self, run_id: str, after: int, *, deltas: bool) -> AsyncIterator[Watch]:
@@ -377,8 +347,14 @@ class EngineRuns:
             output.finish(e.RunFinished(output=run.output))
             yield StoredWatch(self._store, run, output, after, deltas=deltas)
         else:
-            with self._followed.following(run_id) as followed:
-                yield ForeignWatch(self._store, followed, run, output, after)
+            with self._watch_elsewhere(run, output, after) as watch:
+                yield watch
+
+    @contextlib.contextmanager
+    def _watch_elsewhere(self, run: Run, output: Output, after: int) -> Iterator[Watch]:
+        """Watch a run that another process drives."""
+        with self._followed.following(run.id) as followed:
+            yield ForeignWatch(self._store, followed, run, output, after)
 
     async def _published(self, run: Run) -> Agent:
         """The agent of a run, as far as it is known now."""

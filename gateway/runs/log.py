@@ -15,12 +15,15 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway import tracing
 from gateway.contract import Batch, Take, Watch
+from gateway.contract.interception import RunRecorder
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
@@ -88,7 +91,7 @@ class RunLog:
         self.opener = Opener()
         """Makes what the agent says legal, before it is appended."""
         self.last = last
-        self._agent = agent
+        self.agent = agent
         self._store = store
         self._reserved = reserved
         self._unfolded: list[e.Event] = []
@@ -103,7 +106,7 @@ class RunLog:
     def output(self) -> Output:
         """The document of what is shown. Made when the agent says a piece of it, or when somebody asks for it."""
         if self._output is None:
-            self._output = Output(self._agent)
+            self._output = Output(self.agent)
             for event in self._unfolded:
                 self._output.apply(event)
             self._unfolded.clear()
@@ -320,64 +323,84 @@ def _dropped(waiting: Awaitable[None] | None) -> None:
         waiting.close()
 
 
-class HasRun(Protocol):
-    """Whoever knows the run as it is now."""
+class WatchedRecord(Protocol):
+    """The record of a run that is watched: see `RunRecord`."""
 
     run: Run
 
+    @property
+    def hidden(self) -> bool: ...
 
-class LogWatch:
-    """A cursor into a `RunLog` (see `gateway.contract.Watch`)."""
+    async def show(self) -> None: ...
+
+
+class LiveWatch(AbstractAsyncContextManager[Watch]):
+    """A cursor into a `RunLog` (see `gateway.contract.Watch`). While it is entered it counts as a reader that the route
+    may ask to wait for.
+    """
 
     _further: Watch | None = None
+    _gone_on: AbstractContextManager[Watch] | None = None
+    """Both made once another process drives the run."""
     _stopped = False
     _news: asyncio.Future[Awaitable[None] | None] | None = None
     """Set while this waits: with what is to be awaited next."""
     _told = False
     _due = _fires = math.inf
     _timer: Timer | None = None
+    _take: Take = staticmethod(_nobody)
 
     def __init__(
         self,
         log: RunLog,
         store: Store,
-        source: HasRun,
+        record: WatchedRecord,
         after: int,
         *,
         deltas: bool,
-        elsewhere: Callable[[int], Watch],
+        recorder: RunRecorder,
+        elsewhere: Callable[[Run, Output, int], AbstractContextManager[Watch]],
     ) -> None:
-        """elsewhere: makes the cursor that goes on after an event, should another process take the run over."""
+        """elsewhere: makes the cursor that goes on after an event, should another process take the run over; it folds
+        an empty document.
+        """
         self._log = log
-        self._elsewhere = elsewhere
         self._store = store
-        self._source = source
+        self._record = record
         self.after = after
         self._deltas = deltas
+        self._recorder = recorder
+        self._elsewhere = elsewhere
         self._loop = asyncio.get_running_loop()
-        self._take: Take = _nobody
+
+    async def __aenter__(self) -> Watch:
+        record = self._record
+        if record.hidden:
+            await record.show()
+        tracing.metrics.watchers.values[(record.run.request.protocol,)] += 1
+        self._log.readers.append(self)
+        return self._recorder.watched(record.run.id, self) if self._recorder.on else self
+
+    async def __aexit__(self, *_: object) -> None:
+        log = self._log
+        log.readers.remove(self)
+        self._take = _nobody  # what follows holds this: together they would stay until they are collected
+        if log.moved is not None:
+            log.moved.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        tracing.metrics.watchers.values[(self._record.run.request.protocol,)] -= 1
+        if self._gone_on is not None:
+            self._gone_on.__exit__(None, None, None)
 
     @property
     def run(self) -> Run:
         """The run as it is now."""
-        return self._source.run if self._further is None else self._further.run
+        return self._record.run if self._further is None else self._further.run
 
     @property
     def newest(self) -> int:
         return self._log.newest if self._further is None else self._further.newest
-
-    def begin(self) -> None:
-        """Count from now on as a reader that the route may ask to wait for."""
-        self._log.readers.append(self)
-
-    def end(self) -> None:
-        """Follow no more."""
-        self._log.readers.remove(self)
-        self._take = _nobody  # what follows holds this: together they would stay until they are collected
-        if self._log.moved is not None:
-            self._log.moved.set()
-        if self._timer is not None:
-            self._timer.cancel()
 
     async def follow(self, take: Take, timeout: float | None = None) -> bool:
         log = self._log
@@ -391,7 +414,8 @@ class LogWatch:
                 return True
             elif isinstance(log.left, TakenOver):
                 if self._further is None:
-                    self._further = self._elsewhere(self.after)
+                    self._gone_on = self._elsewhere(self.run, Output(log.agent), self.after)
+                    self._further = self._gone_on.__enter__()
                 return await self._further.follow(take, timeout)
             elif log.left is not None:
                 raise log.left

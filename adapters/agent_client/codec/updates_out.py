@@ -363,7 +363,7 @@ class UpdateEncoder:
         """The updates that events make, in order. Interrupts, answers and ends make none."""
         out: list[bytes] = []
         ready = self._ready
-        if not self._decided and events:
+        if not self._decided and any(type(event) is not e.RunStarted for _, event in events):
             self._decided = True
             self._spoken_by({mark for _, event in events for mark in _marks(event)})
         for _, event in events:

@@ -1,4 +1,7 @@
-"""Tells one client of one run: its updates in order, its questions, and in the end the answer of the prompt."""
+"""Tells one client of one run: its updates in order, its questions, and in the end the answer of the prompt.
+
+Here as in version 1, which answers a prompt at the end of its run; updates_v2.py has what differs in version 2.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,22 @@ import asyncio
 import functools
 import logging
 import math
+import operator
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import questions as codec
+from adapters.agent_client.codec import turn
+from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
+from adapters.agent_client.codec.version import V1
+from adapters.agent_client.inbound import turns
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.updates import STATES, RunUpdates, SessionUpdates
+from adapters.agent_client.inbound.updates import STATES, SessionUpdates
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.contract import Batch, Snapshot, Watch
 from gateway.core import events as e
@@ -33,6 +42,7 @@ UNKNOWN_TO_CLIENT = (jsonrpc.METHOD_NOT_FOUND,)
 LAGGING = 32
 """Events at once from which on neighbouring chunks are joined, whoever the agent is."""
 _APART = frozenset({e.Interrupted, e.Resumed, e.Custom})
+_event: Final[Callable[[tuple[int, e.Event]], e.Event]] = operator.itemgetter(1)
 
 
 # --- the open questions of the run ----------------------------------------------------------------------------------
@@ -47,16 +57,15 @@ class RunQuestions:
         self,
         session: SessionContext,
         updates: SessionUpdates,
-        run_id: str,
-        run_updates: RunUpdates,
+        follower: PromptFollower,
         told: Callable[[], None],
     ) -> None:
         """`told` is called when the client has been told a question that its next prompt answers."""
         self._session = session
         self._updates = updates
         self._version = updates.version
-        self._run_id = run_id
-        self._run_updates = run_updates
+        self._run_id = follower.run.id
+        self._follower = follower
         self._told = told
         self.open: dict[str, Interrupt] = {}
         """Those that are not answered, by id."""
@@ -91,12 +100,12 @@ class RunQuestions:
             task.cancel()
         self._answering.discard(interrupt.id)
         found = self._form(interrupt)
-        resumed = self._run_updates.resumed(event.answer, open=bool(self.open))
+        resumed = self._follower.resumed(event.answer, open=bool(self.open))
         if found is not None:
             call = codec.answered_call(interrupt, event.answer) if self._as_call(found) else None
             return [*resumed, *([] if call is None else [call])]
         told = [] if interrupt.id in self._shown else self._question(interrupt)
-        return [*told, *self._run_updates.replied(interrupt, _said(event.answer), here=here), *resumed]
+        return [*told, *self._follower.replied(interrupt, _said(event.answer), here=here), *resumed]
 
     def ask(self) -> None:
         """Ask what is open. To be called when the client has been told everything that came before."""
@@ -109,7 +118,7 @@ class RunQuestions:
                 task = asyncio.create_task(self._ask(interrupt, found), name=f"question {interrupt.id}")
                 self._tasks[interrupt.id] = task
                 task.add_done_callback(functools.partial(self._over, interrupt.id))
-                self._run_updates.waiting()
+                self._follower.waits()
         self._tell()
 
     async def answer(self, interrupt: Interrupt, text: str) -> None:
@@ -231,7 +240,7 @@ class PromptFollower:
     """Made for one run, used once: `go`."""
 
     _questions: RunQuestions | None = None
-    _counted: Counter[str] | None = None
+    _counts: Counter[str] | None = None
     _watch: Watch | None = None
     _told = 0
     _head: Callable[[], Awaitable[None]] | None = None
@@ -246,15 +255,17 @@ class PromptFollower:
         *,
         mine: bool,
         past: bool = False,
+        encoder: UpdateEncoder | None = None,
     ) -> None:
         """`mine`: it was started by a prompt of this client, which knows what it said. `past`: the run is history."""
         self.run = run
+        self.encoder = encoder or V1UpdateEncoder(agent, replay=not mine)
         self._session = session
         self._updates = updates
+        self._agent = agent
+        self._mine = mine
         self._past = past
         self._native = agent is not None and PROTOCOL in agent.extra
-        self._run_updates = updates.run(run, agent, mine=mine, past=past)
-        self._encoder = self._run_updates.encoder
         self._begun = Flag()
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
 
@@ -262,8 +273,7 @@ class PromptFollower:
     def questions(self) -> RunQuestions:
         """Made when there is one, or somebody asks."""
         if self._questions is None:
-            updates, told = self._updates, self._run_updates
-            self._questions = RunQuestions(self._session, updates, self.run.id, told, self._asked)
+            self._questions = RunQuestions(self._session, self._updates, self, self._asked)
         return self._questions
 
     @property
@@ -291,7 +301,7 @@ class PromptFollower:
         session = self._session
         try:
             self._head, self._quiet = head, quiet
-            await self._run_updates.begin(quiet=quiet)
+            await self.begin()
             async with session.gateway.runs.watch(self.run.id) as watch:
                 self._watch = watch
                 self._begun.set()
@@ -299,19 +309,73 @@ class PromptFollower:
                     await self._at_head()
                 await watch.follow(self._take)
                 self.run = watch.run
-            rest = self._encoder.finish(self.run)
+            rest = self.encoder.finish(self.run)
             if not self._quiet:
-                if (waiting := self._run_updates.tell(rest)) is not None:
+                if (waiting := self.tell(rest)) is not None:
                     await waiting
-                await self._run_updates.close(self.run)
+                await self.close()
             await self._at_head()
-            self._run_updates.over(self.run)
+            self.over()
         finally:
             if self._questions is not None:
                 self._questions.leave()
             self._watch = None
             self._begun.set()
             self._wake()
+
+    # --- in the words of the client's version ---------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """The run is about to be told from its first event on: say what started it, unless the client knows."""
+        if not (self._mine or self._quiet):
+            blocks = await turns.said(self._session.gateway, self.run, self._agent)
+            self._updates.say(*V1.user(blocks, turns.message_id(self.run.id)))
+
+    def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
+        """Say updates of the run. Returns what is to be awaited before the next, if there is anything."""
+        if updates:
+            self._updates.say(*updates)
+        return None
+
+    def state_of(self, event: e.Custom) -> list[bytes] | None:
+        """Updates for an agent's word of the session's state that the encoder is not to see; None for all else."""
+        return None
+
+    def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
+        """Updates for a question that has been answered. `open`: others are not."""
+        return []
+
+    def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
+        """Updates for an answer in words: what the person said, if anything. `here`: by a prompt of this client."""
+        name = turns.answer_id(self.run.id, interrupt.id)
+        return [] if here or said is None else V1.user([{"type": "text", "text": said}], name)
+
+    def waits(self) -> None:
+        """The client is being asked: say that the run waits for it."""
+
+    def snapshot(self, *, asks: bool) -> None:
+        """Everything that has happened by now was told; say how it stands. `asks`: questions are open."""
+
+    async def close(self) -> None:
+        """The run has ended, and was told."""
+
+    def over(self) -> None:
+        """Answer the prompt, or say how the run ended. Called last."""
+        mine = self._session.turn
+        if mine is not None and self._session.owns(self.run):
+            mine.end(self._result(self._with_losses()))
+
+    def _with_losses(self) -> Run:
+        """The run with all losses: the last ones came too late to be counted in the record."""
+        lossy, run = self.encoder.lossy, self.run
+        return replace(run, losses={**self.encoder.losses, **run.losses}) if lossy else run
+
+    def _result(self, run: Run) -> JsonObject | jsonrpc.RpcError:
+        """How the prompt is answered at the run's end."""
+        try:
+            return turn.prompt_result(run, self.encoder.end, agent=self._agent, usage=self.encoder.usage)
+        except jsonrpc.RpcError as error:
+            return error
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -327,17 +391,15 @@ class PromptFollower:
     async def _at_head(self) -> None:
         head, self._head = self._head, None
         if head is not None:
-            self._run_updates.snapshot(asks=self._asks)
+            self.snapshot(asks=self._asks)
             await head()
             self._quiet = False
 
     def _take(self, batch: Batch) -> Awaitable[None] | None:
-        for _, event in batch.events:
-            if type(event) in _APART:
-                return self._take_apart(batch)
-        begins = len(batch.events) == 1 and type(batch.events[0][1]) is e.RunStarted
-        updates = [] if begins else self._encoder.feed(self._packed(batch.events), batch.snapshot)
-        waiting = self._say(updates) if updates or self._encoder.lossy else None
+        if not _APART.isdisjoint(map(type, map(_event, batch.events))):
+            return self._take_apart(batch)
+        updates = self.encoder.feed(self._packed(batch.events), batch.snapshot)
+        waiting = self._say(updates) if updates or self.encoder.lossy else None
         if waiting is None and self._head is None and not self._asks and self._session.client.flowing:
             self._passed(batch)
             return None
@@ -347,9 +409,9 @@ class PromptFollower:
         await self._finish(batch, self._say(await self._pieces(batch)))
 
     def _say(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
-        if self._encoder.lossy and self._session.owns(self.run):
+        if self.encoder.lossy and self._session.owns(self.run):
             self._count()
-        return None if self._quiet else self._run_updates.tell(updates)
+        return None if self._quiet else self.tell(updates)
 
     def _passed(self, batch: Batch) -> None:
         self._told = batch.last
@@ -379,7 +441,7 @@ class PromptFollower:
         piece: list[tuple[int, e.Event]] = []
 
         def flush(snapshot: Snapshot | None = None) -> None:
-            updates.extend(self._encoder.feed(self._packed(piece), snapshot))
+            updates.extend(self.encoder.feed(self._packed(piece), snapshot))
             piece.clear()
 
         for number, event in batch.events:
@@ -392,14 +454,14 @@ class PromptFollower:
             elif isinstance(event, e.Custom) and event.name == PROTOCOL and NOTIFICATION in (event.data or ()):
                 flush()
                 if not (self._quiet or self._past):
-                    if (waiting := self._run_updates.tell(updates)) is not None:
+                    if (waiting := self.tell(updates)) is not None:
                         await waiting
                     updates.clear()
                     self._session.client.tell(event.data[NOTIFICATION], jsonrpc.raw(event.data["params"]))
             elif not isinstance(event, e.Custom):
                 piece.append((number, event))
             elif self._is_told(event):
-                if (said := self._run_updates.state_of(event)) is None:
+                if (said := self.state_of(event)) is None:
                     piece.append((number, event))
                 else:
                     flush()
@@ -416,10 +478,10 @@ class PromptFollower:
 
     def _count(self) -> None:
         """Have what could not be said counted, by the client that asked for it."""
-        losses = self._encoder.losses
-        for what, count in (losses - (self._counted or Counter())).items():
+        losses = self.encoder.losses
+        for what, count in (losses - (self._counts or Counter())).items():
             self._session.gateway.runs.lost(self.run.id, what, count)
-        self._counted = losses
+        self._counts = losses
 
     def _asked(self) -> None:
         self._updates.asked(self._session.turn if self._session.owns(self.run) else None)

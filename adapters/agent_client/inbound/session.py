@@ -21,7 +21,7 @@ from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.follower import PromptFollower
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.inbound.updates_v2 import V2SessionUpdates
+from adapters.agent_client.inbound.updates_v2 import V2PromptFollower, V2SessionUpdates
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import ThreadWatch
@@ -58,8 +58,9 @@ class EditorSession:
         self.context = context
         self.id = context.id
         self.client: EditorClient = context.client
-        speaks = V2SessionUpdates if context.client.version.acknowledges else SessionUpdates
-        self.updates: SessionUpdates = speaks(context)
+        newer = context.client.version.acknowledges
+        self.updates: SessionUpdates = V2SessionUpdates(context) if newer else SessionUpdates(context)
+        self._follower: type[PromptFollower] = V2PromptFollower if newer else PromptFollower
         self._left = left
         self._gateway = context.gateway
         self._titled = "title" in context.thread.attributes
@@ -369,7 +370,7 @@ class EditorSession:
         if agent is None:
             with contextlib.suppress(NotFound):
                 agent = await self._gateway.agents.get(run.agent, PROTOCOL)
-        self._following = PromptFollower(self.context, self.updates, run, agent, mine=mine, past=past)
+        self._following = self._follower(self.context, self.updates, run, agent, mine=mine, past=past)
         self.context.follows(run)
         self._moved.set()
         try:

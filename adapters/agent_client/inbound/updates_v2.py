@@ -26,8 +26,9 @@ from adapters.agent_client.codec.version import ProtocolVersion
 from adapters.agent_client.forwarded import KnownSettings
 from adapters.agent_client.inbound import config_options, turns
 from adapters.agent_client.inbound.context import SessionContext
+from adapters.agent_client.inbound.follower import PromptFollower
 from adapters.agent_client.inbound.turns import PromptTurn, V2PromptTurn, answer_id, message_id
-from adapters.agent_client.inbound.updates import STATES, RunUpdates, SessionUpdates, Take
+from adapters.agent_client.inbound.updates import STATES, SessionUpdates, Take
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, JsonObject
 from gateway.core import delta
 from gateway.core import events as e
@@ -121,8 +122,8 @@ class _Aside(bytes):
     """An update that says nothing of the run."""
 
 
-class V2RunUpdates(RunUpdates):
-    """See `RunUpdates`.
+class V2PromptFollower(PromptFollower):
+    """See `PromptFollower`.
 
     What was said comes before everything else of the run, and not before the prompt is answered. An agent of version 2
     says it itself; where it begins to work without having done so, it is said for it.
@@ -136,12 +137,11 @@ class V2RunUpdates(RunUpdates):
         agent: Agent | None,
         *,
         mine: bool,
-        past: bool,
+        past: bool = False,
     ) -> None:
         self._encoder = V2UpdateEncoder(agent, run=run.id)
-        super().__init__(session, updates.say, run, agent, self._encoder, mine=mine)
-        self._updates = updates
-        self._past = past
+        super().__init__(session, updates, run, agent, mine=mine, past=past, encoder=self._encoder)
+        self._states = updates
         self._history = updates.history if past else None
         self._unsaid = False
         self._dismissed = 0
@@ -150,12 +150,12 @@ class V2RunUpdates(RunUpdates):
     def _prompt(self) -> V2PromptTurn | None:
         """The client's prompt that the run belongs to, if that is not over."""
         mine = self._session.turn
-        return mine if isinstance(mine, V2PromptTurn) and self._session.owns(self._run) else None
+        return mine if isinstance(mine, V2PromptTurn) and self._session.owns(self.run) else None
 
     # --- updates ----------------------------------------------------------------------------------------------
 
-    async def begin(self, *, quiet: bool) -> None:
-        self._unsaid = not quiet
+    async def begin(self) -> None:
+        self._unsaid = not self._quiet
         if self._unsaid and self._agent is not None and not self._encoder.says_user:
             await self._say_user()
 
@@ -177,14 +177,14 @@ class V2RunUpdates(RunUpdates):
         mine = self._session.turn
         if self._dismissed:  # the agent goes on, unless this is the end
             if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
-                updates = [*self._updates.to(RUNNING), *updates]
+                updates = [*self._states.to(RUNNING), *updates]
             self._dismissed = 2 if self._dismissed == 1 or not updates else 0
         self._session.tell(*(updates if self._history is None else self._history.fold(updates)))
 
     async def _say_user(self) -> None:
-        name = message_id(self._run.id)
+        name = message_id(self.run.id)
         await self._accepted(name)
-        blocks = await turns.said(self._session.gateway, self._run, self._agent)
+        blocks = await turns.said(self._session.gateway, self.run, self._agent)
         self._session.tell(*([out.user(blocks, name)] if blocks else ()), *self._running())
 
     async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
@@ -213,17 +213,17 @@ class V2RunUpdates(RunUpdates):
             await mine.answered.wait()
 
     def _running(self) -> list[bytes]:
-        return [] if self._past else self._updates.to(RUNNING)
+        return [] if self._past else self._states.to(RUNNING)
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         data: Any = event.data
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
-            return self._updates.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+            return self._states.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
         if (event_forms.beyond(event, ORIGIN_V2) or {}).get("aside"):
             return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
-            return [] if self._past else self._updates.agent_state(data, works=True)
+            return [] if self._past else self._states.agent_state(data, works=True)
         return None
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -236,32 +236,32 @@ class V2RunUpdates(RunUpdates):
         if answer.outcome is Outcome.CANCELLED:
             self._dismissed = 1
             return []
-        return self._updates.to(RUNNING)
+        return self._states.to(RUNNING)
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
         mine = self._prompt if here else None
         blocks = [{"type": "text", "text": said}] if said is not None else []
         if mine is not None and mine.answers == interrupt.id:
             blocks = list(mine.blocks)
-        return [out.user(blocks, answer_id(self._run.id, interrupt.id))] if blocks else []
+        return [out.user(blocks, answer_id(self.run.id, interrupt.id))] if blocks else []
 
-    def waiting(self) -> None:
-        self._session.tell(*self._updates.to(REQUIRES_ACTION))
+    def waits(self) -> None:
+        self._session.tell(*self._states.to(REQUIRES_ACTION))
 
     def snapshot(self, *, asks: bool) -> None:
-        self._session.tell(*self._updates.to(REQUIRES_ACTION if asks else RUNNING, again=True))
+        self._session.tell(*self._states.to(REQUIRES_ACTION if asks else RUNNING, again=True))
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    async def close(self, run: Run) -> None:
+    async def close(self) -> None:
         """A prompt that the agent has not taken is answered with its error."""
         mine = self._prompt
-        if self._unsaid and not (mine is not None and turn_v1.failed_run(run) and not mine.accepted.done()):
+        if self._unsaid and not (mine is not None and turn_v1.failed_run(self.run) and not mine.accepted.done()):
             await self._say_user()
 
-    def over(self, run: Run) -> None:
+    def over(self) -> None:
         mine = None if self._past else self._prompt
-        run = self._counted(run)
+        run = self._with_losses()
         said = turn.over(run, self.encoder.end, agent=self._agent, usage=self.encoder.usage)
         if mine is not None and not mine.accepted.done():
             said = []
@@ -270,7 +270,7 @@ class V2RunUpdates(RunUpdates):
         if self._past:
             said.pop()
         else:
-            self._updates.ended()
+            self._states.ended()
         if mine is not None:
             self._session.finish(mine)
             mine.end(self._result(run))
@@ -304,9 +304,6 @@ class V2SessionUpdates(SessionUpdates):
     def say(self, *updates: bytes) -> None:
         """Options are completed where they are told (`news`)."""
         self._session.tell(*updates)
-
-    def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
-        return V2RunUpdates(self._session, self, run, agent, mine=mine, past=past)
 
     def standing(self) -> None:
         if self._session.resumed:
