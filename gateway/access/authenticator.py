@@ -95,14 +95,11 @@ class Authenticator:
         created: Callable[[str], tuple[str, str | None] | None] = lambda agent: None,
     ) -> None:
         self.options = options
+        self.required = options is not None
+        """Whether clients have to authenticate."""
         self.now = now
         self._created = created
         self._holders = TokenOwners(options.clients, options.jwt, now) if options is not None else None
-
-    @property
-    def required(self) -> bool:
-        """Whether clients have to authenticate."""
-        return self.options is not None
 
     def arrived(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal | None:
         """The client of a connection with these headers, by `Authorization` alone; None without a token, or where none

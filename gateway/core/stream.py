@@ -216,6 +216,8 @@ class Opener:
         return known
 
     def _known_as(self, kind: str, name: str) -> str:
+        if "#" not in name:
+            return name
         base, _, count = name.rpartition("#")
         renamed = count.isdigit() and self.state.item(kind, base) is Item.CLOSED  # else `name` is the peer's own
         return base if renamed else name

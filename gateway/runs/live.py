@@ -289,13 +289,15 @@ class LiveRun:
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         self._recalled = True
-        request, thread = self.record.run.request, self.thread
-        if thread is None and not request.files:
+        request, thread, agent = self.record.run.request, self.thread, self.agent
+        if thread is not None and agent.capabilities.threads and not fresh and agent.name not in thread.untold:
+            knows = True  # it has been there all along
+        if (thread is None or knows or not thread.begun) and not request.files:
             return Recalled(input=request.input)
         if (told := self._told.get((fresh, knows))) is None:
             told = Recalled(input=request.input)
             if thread is not None and thread.begun and not knows:
-                conversation = Conversation(self._store, thread, self.agent, self.entry, self.lost)
+                conversation = Conversation(self._store, thread, agent, self.entry, self.lost)
                 told = await conversation.recalled(request.input, fresh=fresh)
             if ids := files.referred(told.input, request.files):
                 told = replace(told, input=files.fill(told.input, await self.contents(ids)))

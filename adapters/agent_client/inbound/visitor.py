@@ -45,6 +45,7 @@ class Visitor:
     def __init__(self, people: Authenticator, principal: Principal | None = None) -> None:
         """`principal`: who the connection's own `Authorization` says it is."""
         self.ended = ""
+        self.required = people.required
         self._people = people
         self._visit = None if principal is None else Visit(people, principal)
         self._by_header = principal is not None
@@ -53,10 +54,6 @@ class Visitor:
         self._timer: asyncio.TimerHandle | None = None
 
     # --- who it is --------------------------------------------------------------------------------------------
-
-    @property
-    def required(self) -> bool:
-        return self._people.required
 
     @property
     def stranger(self) -> bool:
