@@ -208,8 +208,7 @@ class App:
         Raises Unavailable, AuditBroken where an audit log that it needs does not open: then nothing has changed.
         """
         if (bindings := self._bindings(config)) and self._serving:
-            async with self.gateway.adopting:
-                await self._enforced().prepare(bindings)
+            await self._enforced().prepare(bindings)
         for section in Config.model_fields:
             if section != "routes" and getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
@@ -217,9 +216,8 @@ class App:
             self.gateway.agents.retire(entry)
         self.config = config
         if self._enforcement is not None:
-            async with self.gateway.adopting:
-                entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.agents.configured]
-                await self._enforcement.sweep(entry.outbound for entry in entries)
+            entries = [*(live.entry for live in self.gateway.live.values()), *self.gateway.agents.configured]
+            await self._enforcement.sweep(entry.outbound for entry in entries)
         self.warm()
 
     def _use(self, config: Config) -> list[Entry]:
@@ -253,6 +251,7 @@ class App:
             self._enforcement = made = Enforcement(
                 self.gateway.records,
                 self.gateway.store.spend,
+                self.gateway.adopting,
                 key=path,
                 name=name,
                 driven=self.gateway.driven_elsewhere,

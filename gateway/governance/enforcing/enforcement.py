@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import os
@@ -31,15 +32,17 @@ class Enforcement:
         self,
         keeping: Keeping,
         spend: Spend,
+        adopting: asyncio.Lock | None = None,
         *,
         key: Path | None = None,
         name: str = "",
         driven: Asked = by_nobody,
         taken_over: Asked = by_nobody,
     ) -> None:
-        """name: begins the logs' names in the store, not those of budgets. driven: see `Journal.settle`; taken_over:
-        see `Journal`.
+        """adopting: held while runs of dead processes are taken up. name: begins the logs' names in the store, not
+        those of budgets. driven: see `Journal.settle`; taken_over: see `Journal`.
         """
+        self._adopting = adopting or asyncio.Lock()
         self._keeping = keeping
         self._spend = spend
         self._key = key
@@ -83,9 +86,11 @@ class Enforcement:
         wanted = [*bindings]
         for binding in wanted:
             self._demanded(binding)
-        for journal in {id(found): found for found in map(self._journal, wanted)}.values():
-            await journal.open()
-            await journal.settle(self._driven)
+        for journal in map(self._journal, wanted):
+            if not journal.settled:
+                async with self._adopting:
+                    await journal.open()
+                    await journal.settle(self._driven)
 
     async def inherit(self, runs: Sequence[Run]) -> None:
         """Take over what processes that have died left in their logs. Called before these runs of theirs go on here.
@@ -120,8 +125,8 @@ class Enforcement:
             if id(journal) in used:
                 journal.forget_all_but(used[id(journal)])
             else:
-                del self._journals[name]
-                await journal.aclose()
+                async with self._adopting:
+                    await self._journals.pop(name).aclose()
 
     async def aclose(self) -> None:
         """Close every log. Called when no run goes on any more, while the store is open."""

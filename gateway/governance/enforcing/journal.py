@@ -77,6 +77,8 @@ class Journal:
         self._wanted: dict[Path, Terms] = {}
         self.told: dict[str, tuple[str, ...]] = {}
         """By session, the digests of the skills that its agent was told."""
+        self.settled = make is None
+        """Whether what was begun before it was opened is recorded as over, or nothing is recorded."""
 
     def want(self, who: Path, terms: Terms) -> None:
         """Set the terms of the log for a route, by its manifest. What one route keeps is kept.
@@ -284,6 +286,7 @@ class Journal:
         for outcome in done:
             if isinstance(outcome, BaseException):
                 raise outcome
+        self.settled = True
 
     async def _ended_elsewhere(self, sessions: Collection[str]) -> Collection[str]:
         """Those of which another process's log has a later word. A run's end is recorded before the store has it, so
