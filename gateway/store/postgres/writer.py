@@ -368,7 +368,7 @@ class PostgresWriter:
         except Exception as error:
             if is_lost(error):
                 raise Lost(f"{type(error).__name__}: {error}") from error
-            if self._task is None or self._stopping.is_set():
+            if self._task is None or work is not self._beat:
                 raise
             self._trouble.tell("the store's lease could not be refreshed", error, str(unavailable(error)))
         else:

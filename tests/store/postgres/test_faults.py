@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -218,6 +218,31 @@ async def test_a_full_disk_ends_commits_unavailable_and_they_never_overtake_the_
     store.append(one.id, tokens(103, 5))
     with pytest.raises(Unavailable, match="could not be written"):
         await store.close()
+
+
+async def test_a_lease_that_cannot_be_refreshed_in_the_moment_of_the_stop_is_no_failure_of_that(url: str) -> None:
+    store = PostgresStore(url, lease_seconds=0.3)
+    await store.open()
+    beating, go = asyncio.Event(), asyncio.Event()
+
+    async def refused(connection: connections.Connection) -> None:
+        beating.set()
+        await go.wait()
+        await connection.execute("SELECT 1/0")
+
+    store._writer._beat = refused
+    await asyncio.wait_for(beating.wait(), 30)
+    closing = asyncio.ensure_future(store.close())
+    await eventually(stopping(store))
+    go.set()
+    await closing
+
+
+def stopping(store: PostgresStore) -> Callable[[], Awaitable[bool]]:
+    async def so() -> bool:
+        return not store._writer.queue.usable
+
+    return so
 
 
 def test_a_standby_is_refused_by_name_and_once_it_is_promoted_another_host_of_the_url_takes_over(
