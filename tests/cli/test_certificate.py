@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from gateway.cli.listening import PASSPHRASE, Certificate
 from gateway.core.errors import Invalid
@@ -33,17 +34,27 @@ def shown(gateway: Gateway, pair: Path) -> bool:
 
 
 @contextlib.contextmanager
-def connected(gateway: Gateway, known: Path) -> Iterator[ClientConnection]:
-    """A WebSocket through one door."""
+def connected(gateway: Gateway, known: Path) -> Iterator[Callable[[], bool]]:
+    """Whether a WebSocket through one door answers. In one thread: the client of threads reads while it writes, for
+    which a connection of OpenSSL is not made.
+    """
     context = ssl.create_default_context(cafile=known)
     url = f"{gateway.url.replace('https', 'wss')}/agent-client/mailcomposer"
-    with connect(url, ssl=context, proxy=None, open_timeout=60) as socket:
-        yield socket
 
+    async def opened() -> ClientConnection:
+        return await connect(url, ssl=context, proxy=None, open_timeout=60, ping_interval=None)
 
-def answers(socket: ClientConnection) -> bool:
-    socket.send(INITIALIZE)
-    return json.loads(socket.recv(60))["id"] == 0
+    async def asked() -> bool:
+        await socket.send(INITIALIZE)
+        async with asyncio.timeout(60):
+            return bool(json.loads(await socket.recv())["id"] == 0)
+
+    with asyncio.Runner() as runner:
+        socket = runner.run(opened())
+        try:
+            yield lambda: runner.run(asked())
+        finally:
+            runner.run(socket.close())
 
 
 @pytest.mark.parametrize("through", ["", "..data"])
@@ -64,13 +75,13 @@ def test_a_folder_that_is_swapped_as_a_mounted_secret_is_taken_and_no_connection
     (known, old), (_, new) = pairs["one"], pairs["two"]
     with (
         Gateway(TABLE.format(**agents), home, args=args, authority=known) as gateway,
-        connected(gateway, known) as socket,
+        connected(gateway, known) as answers,
     ):
-        assert shown(gateway, old) and answers(socket)
+        assert shown(gateway, old) and answers()
         (mount / "next").symlink_to("two")
         (mount / "next").replace(mount / "..data")
         gateway.process.wait_until(lambda: shown(gateway, new), "shown the new one")
-        assert answers(socket)
+        assert answers()
 
 
 def test_a_bad_pair_is_refused_the_old_one_stays_and_a_good_one_is_taken(
@@ -100,12 +111,12 @@ def test_sighup_reloads_the_pair_where_it_is_not_watched(
     home.mkdir()
     with (
         Gateway(TABLE.format(**agents), home, args=args, authority=known) as gateway,
-        connected(gateway, known) as socket,
+        connected(gateway, known) as answers,
     ):
         served.write_bytes(new.read_bytes())
         gateway.process.signal(signal.SIGHUP)
         gateway.process.wait_until(lambda: shown(gateway, new), "shown the new one")
-        assert answers(socket)
+        assert answers()
 
 
 # --- what is no pair -------------------------------------------------------------------------------------------------
