@@ -1,4 +1,4 @@
-"""An agent that has others do its work: what it is sent it delegates to the best match by capability. In about fifty
+"""An agent that has others do its work: what it is sent it delegates to the best match by capability. In about sixty
 lines.
 
     python planner.py ws://127.0.0.1:8080/agent-context/ws writing
@@ -7,13 +7,16 @@ Agent Context Protocol 0.1 over a WebSocket; needs nothing but `websockets`.
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 CAPABILITIES = {"tools": [], "models": [], "specializations": ["planning"], "protocols": ["ACP-0.1"]}
 AGENT = {"id": "planner", "name": "Planner", "capabilities": CAPABILITIES}
+HEARTBEAT = 30  # seconds: after three that are missed it gets no more work
 HELLO = {"protocolVersion": "ACP-0.1", "capabilities": {"agent": {}}, "clientInfo": {"name": "planner", "version": "1"}}
 
 
@@ -24,12 +27,21 @@ async def main(url, *needed):
         async def say(**message):
             await socket.send(json.dumps({"jsonrpc": "2.0", **message}))
 
+        beating = set()
+
+        async def live():
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    await asyncio.sleep(HEARTBEAT)
+                    await say(method="agent/heartbeat", params={"agentId": "planner", "status": "active"})
+
         await say(id="hello", method="initialize", params=HELLO)
         await say(id="join", method="agent/register", params={"agent": AGENT})
         async for line in socket:
             message = json.loads(line)
             if message.get("id") == "join":
                 print("registered" if "result" in message else message["error"]["message"], flush=True)
+                beating.add(asyncio.create_task(live()))
             elif message.get("method") == "agent/message" and message["params"]["content"]["type"] == "request":
                 asked = message["params"]
                 task = f"task-{message['id']}"

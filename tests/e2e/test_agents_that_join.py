@@ -4,6 +4,7 @@ the gateway that the agents have joined and of another one on its store.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -18,6 +19,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from websockets import Subprotocol
+from websockets.asyncio.server import ServerConnection, serve
 
 from tests.e2e.doors import way
 from tests.support import agent_client, agent_communication
@@ -259,3 +262,29 @@ def test_one_is_known_after_a_restart_and_works_again_once_it_is_back(
         assert failed["run"]["status"] == "error" and "not connected" in failed["output"]["description"]
         with member("analyst", gateway):
             assert asked(gateway, "analyst", message=WORDS)["output"]["values"] == {"message": "40 words"}
+
+
+def test_a_member_that_nobody_asks_says_that_it_is_there() -> None:
+    beats: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        there = asyncio.Event()
+
+        async def gateway(socket: ServerConnection) -> None:
+            async for line in socket:
+                message = json.loads(line)
+                if message.get("id") == "join":
+                    await socket.send(json.dumps({"jsonrpc": "2.0", "id": "join", "result": {}}))
+                elif message["method"] == "agent/heartbeat":
+                    beats.append(message["params"])
+                    if len(beats) == 2:
+                        there.set()
+
+        async with serve(gateway, "127.0.0.1", 0, subprotocols=[Subprotocol("mcp")]) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            script = str(ROOT / "examples/joining/analyst.py")
+            with start([sys.executable, script, f"ws://127.0.0.1:{port}", "ann", "0.01"]):
+                await asyncio.wait_for(there.wait(), PATIENCE)
+
+    asyncio.run(main())
+    assert beats[0] == {"agentId": "ann", "status": "active"}
