@@ -43,15 +43,6 @@ KEEPALIVE = b": keep-alive\n"
 """Without a blank line: the SDK takes every blank line for the end of an event, and an event without data kills it."""
 
 _OPENING = sse.opening(wire.EVENT)
-_ALWAYS = (
-    e.ToolCallStarted,
-    e.ToolCallUpdated,
-    e.ToolCallEnded,
-    e.PlanUpdated,
-    e.ArtifactAdded,
-    e.UsageReported,
-    e.Custom,
-)
 _SILENT = frozenset({e.RunStarted, e.MessageStarted, e.MessageEnded, e.PartEnded, e.Resumed})
 _OF_PARTS = (e.PartStarted, e.PartDelta, e.PartReplaced, e.PartEnded)
 
@@ -300,7 +291,7 @@ class StreamEncoder:
         return number > self._after or (number == self._after and self._partial)
 
     def _is_update(self, event: e.Event) -> bool:
-        return isinstance(event, _ALWAYS) or (isinstance(event, _OF_PARTS) and event.part in self._kinds)
+        return isinstance(event, e.DONE_BESIDE) or (isinstance(event, _OF_PARTS) and event.part in self._kinds)
 
     # --- snapshots -----------------------------------------------------------------------------------------------
 

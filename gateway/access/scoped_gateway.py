@@ -34,6 +34,7 @@ from gateway.contract.gateway import (
     GatewayThreads,
     Requests,
     Watch,
+    paged,
 )
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.events import Event
@@ -501,13 +502,12 @@ async def _sifted(
     if _unlimited(principal):
         return await fetch(query)
     found: list[T] = []
-    wanted, at = query.offset + query.limit, 0
-    while len(found) < wanted:
-        page = await fetch(replace(query, limit=PAGE, offset=at))
-        found += filter(shown, page)
-        if len(page) < PAGE:
+    wanted = query.offset + query.limit
+    async for one in paged(fetch, replace(query, limit=PAGE, offset=0)):
+        if shown(one):
+            found.append(one)
+        if len(found) >= wanted:
             break
-        at += PAGE
     return found[query.offset : wanted]
 
 

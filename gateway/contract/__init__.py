@@ -47,6 +47,7 @@ from gateway.contract.gateway import (
     Watch,
     Watched,
     next_batch,
+    paged,
     unguessable,
 )
 from gateway.contract.governing import CallNews, RuleKeeping

@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.contract.backchannel import Caller, ThreadWatch
 from gateway.core.events import Event
@@ -30,6 +31,24 @@ from gateway.core.types import (
 
 LIST_SECONDS = 5.0
 """How long a list of agents waits for a target that has never described its own."""
+LONGEST_PAGE = 3200
+
+Q = TypeVar("Q", RunQuery, ThreadQuery)
+T = TypeVar("T")
+
+
+async def paged(fetch: Callable[[Q], Awaitable[Sequence[T]]], query: Q) -> AsyncIterator[T]:
+    """All that a query finds, read page by page by `fetch` (`list` of `GatewayRuns`, `GatewayThreads`).
+
+    The first page is as long as the query says; pages grow, since what comes before one is skipped over again for each.
+    """
+    while True:
+        page = await fetch(query)
+        for one in page:
+            yield one
+        if len(page) < query.limit:
+            return
+        query = replace(query, offset=query.offset + query.limit, limit=min(2 * query.limit, LONGEST_PAGE))
 
 
 class Snapshot(Protocol):

@@ -177,6 +177,9 @@ AnyEvent = (
 TERMINAL = (RunFinished, RunFailed, RunCancelled)
 TOOL_CALL_ENDS = (ToolCallStarted, ToolCallEnded)
 """Where a tool call begins and where it ends."""
+TOOL_CALL = (ToolCallStarted, ToolCallUpdated, ToolCallEnded)
+DONE_BESIDE = (*TOOL_CALL, PlanUpdated, ArtifactAdded, UsageReported, Custom)
+"""What an agent does beside what it says."""
 OF_MESSAGES: frozenset[type[Event]] = frozenset({MessageStarted, PartStarted, PartDelta, PartEnded, MessageEnded})
 """Messages and what they are made of."""
 BESIDE: frozenset[type[Event]] = frozenset({Custom, ArtifactAdded})

@@ -18,7 +18,7 @@ import msgspec
 from gateway.core import delta, wording
 from gateway.core.choices import Choice, choices
 from gateway.core.errors import Invalid
-from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+from gateway.core.types import Answer, Interrupt, InterruptSpec, Json, JsonObject, Outcome
 from gateway.mcp import versions
 from gateway.mcp.wire import PROGRESS_TOKEN
 
@@ -184,6 +184,20 @@ CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
 DECLINED: Final = Answer(outcome=Outcome.DECLINED)
 KIND: Final = "elicitation"
 """Of an interrupt that was asked as a form or a url."""
+
+
+def published(*required: str) -> InterruptSpec:
+    """How an agent publishes that it may elicit; `required` are in every question of its."""
+    properties = {
+        "mode": {"type": "string"},
+        "message": {"type": "string"},
+        "requestedSchema": {"type": "object"},
+        "url": {"type": "string"},
+    }
+    payload = {"type": "object", "properties": properties, "required": [*required]}
+    return InterruptSpec(kind=KIND, payload_schema=payload, answer_schema={"type": "object"})
+
+
 FORM: Final = "form"
 URL: Final = "url"
 

@@ -15,6 +15,7 @@ from gateway.core import choices, delta, files, media, projection
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
 from gateway.core.version import version
+from gateway.mcp import forms
 
 CONFIG: Final[JsonObject] = {
     "type": "object",
@@ -50,20 +51,7 @@ INTERRUPTS: Final = (
             "required": ["optionId"],
         },
     ),
-    InterruptSpec(
-        kind="elicitation",
-        payload_schema={
-            "type": "object",
-            "properties": {
-                "mode": {"type": "string"},
-                "message": {"type": "string"},
-                "requestedSchema": {"type": "object"},
-                "url": {"type": "string"},
-            },
-            "required": ["mode", "message"],
-        },
-        answer_schema={"type": "object"},
-    ),
+    forms.published("mode", "message"),
 )
 BRIDGED: Final = "agent_client.mcp"
 """In `Agent.extra`: whether its clients may offer MCP servers over the connection, whatever it says of that itself."""

@@ -81,14 +81,10 @@ async def renamed(gateway: Gateway, agent: str, answer: Raw) -> Raw | JsonObject
 async def _known(gateway: Gateway, agent: str) -> dict[str, str]:
     """The agent's ids of the sessions that it was given lately -> ours."""
     known: dict[str, str] = {}
-    for offset in range(0, LOOKED_AT, PAGE):
-        threads = await gateway.threads.list(ThreadQuery(protocol=PROTOCOL, limit=PAGE, offset=offset))
-        for thread in threads:
-            theirs = thread.upstream.get(agent, {}).get("session")
-            if isinstance(theirs, str):
-                known.setdefault(theirs, thread.id)
-        if len(threads) < PAGE:
-            break
+    for thread in await gateway.threads.list(ThreadQuery(protocol=PROTOCOL, limit=LOOKED_AT)):
+        theirs = thread.upstream.get(agent, {}).get("session")
+        if isinstance(theirs, str):
+            known.setdefault(theirs, thread.id)
     return known
 
 

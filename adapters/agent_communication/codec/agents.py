@@ -13,25 +13,13 @@ from typing import Final
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.core import delta, projection
 from gateway.core.errors import AgentBroken
-from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
+from gateway.core.types import Agent, AgentCapabilities, JsonObject
+from gateway.mcp import forms
 from gateway.mcp.runs.documents import Documents, as_object, with_meta
 
 _CONFIG: Final = "configSchema"
 
-ELICITATION: Final = InterruptSpec(
-    kind="elicitation",
-    payload_schema={
-        "type": "object",
-        "properties": {
-            "mode": {"type": "string"},
-            "message": {"type": "string"},
-            "requestedSchema": {"type": "object"},
-            "url": {"type": "string"},
-        },
-        "required": ["message"],
-    },
-    answer_schema={"type": "object"},
-)
+ELICITATION: Final = forms.published("message")
 
 
 DOCUMENTS: Final = Documents(PROTOCOL)

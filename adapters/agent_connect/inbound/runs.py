@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from adapters.agent_connect.codec_stream import KEEPALIVE, StreamEncoder, stream
 from adapters.agent_connect.inbound import parameters
 from adapters.agent_connect.inbound.threads import new_thread
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.contract import Batch, Gateway, Watch
+from gateway.contract import Batch, Gateway, Watch, paged
 from gateway.core import stopping
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported, lookup
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 KEPT = "kept"
 """The attribute of a stateless run whose thread is kept (`on_completion: keep`)."""
 GONE = "the client has gone"
-PAGE, LONGEST_PAGE = 200, 3200
+PAGE = 200
 REPLAY = 4096
 """Up to which event a stream is resumed by folding the log again, so that every later one has its own snapshot."""
 
@@ -299,10 +299,13 @@ class RunOperations:
             protocol=wire.PROTOCOL,
             statuses=codec.STATUSES[status] if status else (),
             metadata=wanted.get("metadata") or {},
+            limit=PAGE,
         )
         offset, limit = wanted.get("offset") or 0, wanted.get("limit") or 10
         found: list[Run] = []
-        async for run in self._stateless(query):
+        async for run in paged(self._gateway.runs.list, query):
+            if run.thread is not None and KEPT not in run.request.attributes:  # started on a client's thread
+                continue
             if offset:
                 offset -= 1
                 continue
@@ -310,21 +313,6 @@ class RunOperations:
             if len(found) == limit:
                 break
         return Reply(200, codec.encode_runs(found))
-
-    async def _stateless(self, query: RunQuery) -> AsyncIterator[Run]:
-        """The runs that match and were not started on a client's thread, read page by page.
-
-        Pages grow where most are on threads: what comes before a page is skipped over again for each.
-        """
-        offset, limit = 0, PAGE
-        while True:
-            page = await self._gateway.runs.list(replace(query, limit=limit, offset=offset))
-            for run in page:
-                if run.thread is None or KEPT in run.request.attributes:
-                    yield run
-            if len(page) < limit:
-                return
-            offset, limit = offset + limit, min(2 * limit, LONGEST_PAGE)
 
     async def of_thread(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}/runs`, newest first."""

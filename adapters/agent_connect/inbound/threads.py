@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
 from adapters.agent_connect import codec_threads, wire
 from adapters.agent_connect.inbound import parameters
-from gateway.contract import Gateway
+from gateway.contract import Gateway, paged
 from gateway.core.errors import AgentError, Conflict, Invalid, Unsupported
 from gateway.core.json_match import contains
 from gateway.core.types import Checkpoint, JsonObject, Thread, ThreadQuery, ThreadStatus
@@ -61,21 +60,13 @@ class ThreadOperations:
             threads = await self._gateway.threads.list(replace(query, limit=limit, offset=offset))
             return Reply(200, codec_threads.encode_threads([(one, await self._kept(one)) for one in threads]))
         found: list[tuple[Thread, Checkpoint]] = []
-        async for thread, state in self._with_values(query, values):
-            found.append((thread, state))
+        async for thread in paged(self._gateway.threads.list, replace(query, limit=PAGE)):
+            state = await self._kept(thread)  # states that agents keep are not looked at
+            if contains(state.values, values):
+                found.append((thread, state))
             if len(found) == offset + limit:
                 break
         return Reply(200, codec_threads.encode_threads(found[offset:]))
-
-    async def _with_values(self, query: ThreadQuery, values: JsonObject) -> AsyncIterator[tuple[Thread, Checkpoint]]:
-        """The threads whose state has these values, read page by page. States that agents keep are not looked at."""
-        at = 0
-        while page := await self._gateway.threads.list(replace(query, limit=PAGE, offset=at)):
-            for thread in page:
-                state = await self._kept(thread)
-                if contains(state.values, values):
-                    yield thread, state
-            at += len(page)
 
     async def _kept(self, thread: Thread) -> Checkpoint:
         return await self._gateway.threads.state(thread.id, ask=False)

@@ -48,9 +48,6 @@ ELSEWHERE_SECONDS: Final = 10.0
 TRIES: Final = 3
 """How often a task's client is asked what only somebody else may answer, or not alone; then the attempt fails."""
 
-_TOOL_CALLS = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
-_PASSED = (*_TOOL_CALLS, e.PlanUpdated, e.UsageReported, e.Custom, e.ArtifactAdded)
-
 
 class OverLimit(AgentFailed):
     """It took more tokens than the task allows, and is still at work."""
@@ -343,7 +340,7 @@ class AttemptSpeech:
     def _is_ours(self, event: e.Event) -> bool:
         if isinstance(event, e.PartStarted | e.PartDelta | e.PartReplaced):
             return event.part.startswith(self._prefix)
-        return isinstance(event, _PASSED)
+        return isinstance(event, e.DONE_BESIDE)
 
     def _passed_on(self, event: e.Event, *, counted: bool = False) -> e.Event | None:
         """The event as the task says it; None for what is said as text, or not at all. `counted`: the loss was."""
@@ -360,12 +357,12 @@ class AttemptSpeech:
         elif isinstance(event, e.PartDelta | e.PartReplaced):
             if event.part in self._beside:
                 return replace(event, part=f"{self._prefix}{event.part}", origin=None)
-        elif isinstance(event, _TOOL_CALLS):
+        elif isinstance(event, e.TOOL_CALL):
             return replace(event, call=f"{self._prefix}{event.call}", origin=None)
         elif isinstance(event, e.UsageReported):
             self.used = _added(self._before, event)
             return self.used
-        return event if isinstance(event, _PASSED) else None
+        return event if isinstance(event, e.DONE_BESIDE) else None
 
     async def _pass(self, event: e.Event) -> None:
         if not isinstance(event, e.ArtifactAdded):

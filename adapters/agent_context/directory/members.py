@@ -36,7 +36,7 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound import AgentContextRuns
 from adapters.agent_context.outbound.links import AgentLine, ContextLink, PoolLink, SessionLinks
 from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
-from gateway.contract import Gateway, Hosted
+from gateway.contract import Gateway, Hosted, paged
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject, RunQuery
 from gateway.mcp.client.calls import CallListener
@@ -309,7 +309,7 @@ class Members:
 
 
 LOOKED_AT: Final = 500
-"""Runs of one agent that are looked for at a time."""
+"""Runs of one agent that are looked for first."""
 REASON: Final = "the agent's access was revoked"
 
 
@@ -381,20 +381,15 @@ class Revoking:
 
     async def _stop(self, agent: str) -> None:
         gateway = self._members.gateway
-        offset = 0
-        while True:
-            query = RunQuery(agent=agent, statuses=ACTIVE_RUNS, limit=LOOKED_AT, offset=offset)
-            try:
-                runs = await gateway.runs.list(query)
-            except InterlinguaError as error:
-                log.warning("runs of agent %s go on: %s", agent, error)
-                return
-            for run in runs:
-                with contextlib.suppress(InterlinguaError):  # another process's: that one cancels it
-                    await gateway.runs.cancel(run.id, reason=REASON)
-            if len(runs) < LOOKED_AT:
-                return
-            offset += LOOKED_AT
+        query = RunQuery(agent=agent, statuses=ACTIVE_RUNS, limit=LOOKED_AT, brief=True)
+        try:
+            active = [run.id async for run in paged(gateway.runs.list, query)]
+        except InterlinguaError as error:
+            log.warning("runs of agent %s go on: %s", agent, error)
+            return
+        for run_id in active:
+            with contextlib.suppress(InterlinguaError):  # another process's: that one cancels it
+                await gateway.runs.cancel(run_id, reason=REASON)
 
 
 # --- how a registered agent is reached --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
@@ -304,13 +305,7 @@ class AgentContextService:
 
     def _answers(self, session: McpSession, params: Raw) -> bool:
         """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""
-        env = self._env
-        if env.pending.answered(session, params, by_handle=True):
-            return True
-        known = correlation_of(mcp.meta_of(params))
-        if known is None or env.directory.links.has(session, known):
-            return False
-        return env.pending.answered(session, params, by_handle=False)
+        return self._env.pending.answered(session, params, partial(self._env.directory.links.has, session))
 
     async def _aside(self, aside: Aside) -> None:
         """Serve a notification: what goes wrong is told by `agent/error`, of a message in the name of its target."""

@@ -290,11 +290,10 @@ class Environment:
         outlives: bool = False,
     ) -> Any:
         """See `RunFollower.go`. `head`: source and target of messages about the run. An agent is asked by a message."""
-        how = AgentAsker(head, correlation, run.id) if self.people.is_agent(call.session) else None
-        patient = self.pending.patient(call)
+        how = AgentAsker(self.pending, head, correlation, run.id) if self.people.is_agent(call.session) else None
         self.served[run.id] = Served(call, agent.name, correlation)
         try:
-            return await RunFollower(self.runs, patient, agent, words, asker=how, outlives=outlives).go(run)
+            return await RunFollower(self.runs, call, agent, words, asker=how, outlives=outlives).go(run)
         finally:
             self.served.pop(run.id, None)
 

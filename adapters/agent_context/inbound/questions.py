@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from msgspec import Raw
 
@@ -34,8 +34,9 @@ OUTCOME: Final = "outcome"
 class AgentAsker:
     """See `gateway.mcp.runs.Asker`. For one run, whose caller is an agent."""
 
-    def __init__(self, head: JsonObject, correlation: str, run_id: str) -> None:
+    def __init__(self, pending: AcknowledgedQuestions, head: JsonObject, correlation: str, run_id: str) -> None:
         """`head`: source and target of the message."""
+        self._pending = pending
         self._head = head
         self._correlation = correlation
         self._run_id = run_id
@@ -46,6 +47,14 @@ class AgentAsker:
             return ELICITATION.form(interrupt, call)
         meta = {CORRELATION: self._correlation, keys.RESUME: questions.handle(self._run_id, interrupt.id)}
         return MESSAGE, {**self._head, "content": {"type": REQUEST, "payload": question(interrupt)}, META: meta}
+
+    async def ask(self, call: McpCall, method: str, params: JsonObject) -> Raw:
+        """See `QuestionFormat`. A client may acknowledge the question first, and answer by a message."""
+        if method != MESSAGE:
+            return await ELICITATION.ask(call, method, params)
+        with self._pending.open(call.session, params[META]) as later:  # it may come right behind the answer
+            result = await call.ask(method, params)
+            return await later if _acknowledges(result) else result
 
     def again(self, params: JsonObject, why: str) -> JsonObject:
         content = params.get("content")
@@ -112,14 +121,10 @@ class AcknowledgedQuestions:
     def __init__(self) -> None:
         self._waiting: dict[tuple[McpSession, str], asyncio.Future[Raw]] = {}
 
-    def patient(self, call: McpCall) -> McpCall:
-        """The call, whose client may acknowledge a question first."""
-        return cast(McpCall, _Patient(call, self))
-
-    def answered(self, session: McpSession, params: Raw, *, by_handle: bool) -> bool:
+    def answered(self, session: McpSession, params: Raw, other: Callable[[str], bool]) -> bool:
         """A message of a client: whether it was an answer that somebody waits for.
 
-        Known by the handle that came with the question, or by its correlation id where nothing else has that.
+        Known by the handle that came with the question, or by its correlation id unless that is an `other`'s.
         """
         if not any(each is session for each, _ in self._waiting):
             return False
@@ -127,8 +132,10 @@ class AcknowledgedQuestions:
             message = read(params, "Message")
         except RpcError:
             return False
-        key = (message.get(META) or {}).get(keys.RESUME if by_handle else CORRELATION)
-        future = self._waiting.get((session, str(key)))
+        meta = message.get(META) or {}
+        future = self._waiting.get((session, str(meta.get(keys.RESUME))))
+        if future is None and (known := meta.get(CORRELATION)) and not other(known):
+            future = self._waiting.get((session, known))
         if message["content"]["type"] != RESPONSE or future is None or future.done():
             return False
         payload = message["content"]["payload"]
@@ -155,24 +162,6 @@ class AcknowledgedQuestions:
             for key in marks:
                 if self._waiting.get(key) is future:
                     del self._waiting[key]
-
-
-class _Patient:
-    """See `McpCall`: all of it is the call's but `ask`."""
-
-    def __init__(self, call: McpCall, pending: AcknowledgedQuestions) -> None:
-        self._call = call
-        self._pending = pending
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
-
-    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        if method != MESSAGE:
-            return await self._call.ask(method, params, timeout=timeout)
-        with self._pending.open(self._call.session, params[META]) as later:  # it may come right behind the answer
-            result = await self._call.ask(method, params, timeout=timeout)
-            return await later if _acknowledges(result) else result
 
 
 def _acknowledges(result: Raw) -> bool:

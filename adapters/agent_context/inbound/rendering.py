@@ -30,18 +30,6 @@ from gateway.wire.jsonrpc import RpcError
 # --- before its end ---------------------------------------------------------------------------------------------------
 
 
-_BESIDE = (
-    e.ToolCallStarted,
-    e.ToolCallUpdated,
-    e.ToolCallEnded,
-    e.PlanUpdated,
-    e.ArtifactAdded,
-    e.UsageReported,
-    e.Custom,
-    e.PartReplaced,
-)
-
-
 class RunNotifications:
     """Notifications about one run to one client: `notifications/progress` if it sent a token, and `agent/message` of
     type `update` if it declared that it speaks this protocol. New text is told once: the progress of who gets updates
@@ -83,7 +71,7 @@ class RunNotifications:
             case e.PartStarted() | e.PartDelta():
                 told = event.part in self._text.beside or (event.part == self._text.data and not text)
                 return text, event if told else None
-        return text, event if isinstance(event, _BESIDE) else None
+        return text, event if isinstance(event, (*e.DONE_BESIDE, e.PartReplaced)) else None
 
     def _update(self, text: str, event: e.Event | None) -> bytes:
         payload: JsonObject = {"messages": [{"text": text}]} if text else {}

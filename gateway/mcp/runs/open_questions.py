@@ -112,7 +112,7 @@ class OpenQuestions:
     async def _answer_to(self, interrupt: Interrupt, method: str, params: JsonObject) -> Answer | None:
         """Return the client's answer; None if it cannot give one. Whatever is unclear is a refusal."""
         try:
-            result: Any = jsonrpc.unpack(await self._call.ask(method, params))
+            result: Any = jsonrpc.unpack(await self._asker.ask(self._call, method, params))
             return self._asker.answer(interrupt, result)
         except AgentGone:
             self._formless.add(interrupt.id)

@@ -142,6 +142,9 @@ class QuestionFormat(Protocol):
         Cheap, and asked more than once. In a modern revision it is not sent but handed back with the call.
         """
 
+    async def ask(self, call: McpCall, method: str, params: JsonObject) -> Raw:
+        """The client's result for that request. Raises what `McpCall.ask` does."""
+
     def again(self, params: JsonObject, why: str) -> JsonObject:
         """The same params once more, to be told with it why the answer to them did not fit."""
 
@@ -155,6 +158,9 @@ class Elicitation:
     def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
         params = elicitation(interrupt, call.client)
         return None if params is None else (ELICIT, params)
+
+    async def ask(self, call: McpCall, method: str, params: JsonObject) -> Raw:
+        return await call.ask(method, params)
 
     def again(self, params: JsonObject, why: str) -> JsonObject:
         return {**params, "message": f"{why}\n\n{params.get('message', '')}"}

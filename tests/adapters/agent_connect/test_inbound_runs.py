@@ -273,7 +273,7 @@ def test_search_finds_stateless_runs_newest_first_by_agent_status_and_metadata(a
 
 def test_a_stateless_run_behind_many_on_a_thread_is_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "PAGE", 1)
-    monkeypatch.setattr(runs, "LONGEST_PAGE", 3)
+    monkeypatch.setattr("gateway.contract.gateway.LONGEST_PAGE", 3)
     mark = {"mark": uuid.uuid4().hex}
     ids = [api("POST", "/runs/wait", create("echo", metadata=mark))["run"]["run_id"] for _ in range(2)]
     thread = api("POST", "/threads", {})["thread_id"]

@@ -66,6 +66,9 @@ class OwnWords:
     def form(self, interrupt: Interrupt, call: McpCall) -> tuple[str, JsonObject] | None:
         return "own/ask", {"text": interrupt.message}
 
+    async def ask(self, call: McpCall, method: str, params: JsonObject) -> Raw:
+        return await call.ask(method, params)
+
     def again(self, params: JsonObject, why: str) -> JsonObject:
         return {**params, "why": why}
 
