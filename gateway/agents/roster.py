@@ -85,9 +85,7 @@ class Roster:
         await self._hosted.close()
         for entry in self.entries:
             entry.hush()
-        for entry in self.configured:
-            with contextlib.suppress(Exception):
-                await entry.outbound.aclose()
+        await asyncio.gather(*(entry.outbound.aclose() for entry in self.configured), return_exceptions=True)
 
     def use(self, entries: Sequence[Entry]) -> None:
         """Take a new route table."""

@@ -67,6 +67,25 @@ async def test_an_agent_that_is_being_told_to_stop_is_told_before_the_way_to_it_
     assert told == ["to stop", "closed"]
 
 
+async def test_the_ways_to_agents_are_closed_at_once_and_one_that_fails_stops_no_other() -> None:
+    closing = asyncio.Barrier(2)
+    closed: list[str] = []
+
+    class Hanging(Scripted):
+        async def aclose(self) -> None:
+            await closing.wait()
+            closed.append("closed")
+
+    class Broken(Scripted):
+        async def aclose(self) -> None:
+            raise OSError("it cannot be closed")
+
+    async with asyncio.timeout(LONG):
+        async with engine((route("one"), Hanging(echo)), (route("b"), Broken(echo)), (route("two"), Hanging(echo))):
+            pass
+    assert len(closed) == 2
+
+
 async def never(context: RunContext) -> None:
     """Says something, and works on."""
     context.emit(e.PartDelta(part="text", delta="at work"))
