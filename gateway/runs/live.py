@@ -42,7 +42,7 @@ from gateway.core.types import (
     ThreadUpdate,
 )
 from gateway.runs.log import RunLog, let_go_of
-from gateway.runs.memory import Conversation
+from gateway.runs.memory import Conversation, knows_all
 from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Clock, NotGiven, Questions, completed
 from gateway.runs.run_record import RunRecord, of_error, timed_out, without_result
@@ -289,15 +289,14 @@ class LiveRun:
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         self._recalled = True
-        request, thread, agent = self.record.run.request, self.thread, self.agent
-        if thread is not None and agent.capabilities.threads and not fresh and agent.name not in thread.untold:
-            knows = True  # it has been there all along
-        if (thread is None or knows or not thread.begun) and not request.files:
+        request, thread = self.record.run.request, self.thread
+        knows = thread is None or knows or not thread.begun or knows_all(thread, self.agent, fresh=fresh)
+        if knows and not request.files:
             return Recalled(input=request.input)
         if (told := self._told.get((fresh, knows))) is None:
             told = Recalled(input=request.input)
-            if thread is not None and thread.begun and not knows:
-                conversation = Conversation(self._store, thread, agent, self.entry, self.lost)
+            if thread is not None and not knows:
+                conversation = Conversation(self._store, thread, self.agent, self.entry, self.lost)
                 told = await conversation.recalled(request.input, fresh=fresh)
             if ids := files.referred(told.input, request.files):
                 told = replace(told, input=files.fill(told.input, await self.contents(ids)))

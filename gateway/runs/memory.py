@@ -28,6 +28,11 @@ from gateway.store import Store
 PAGE: Final = 20
 
 
+def knows_all(thread: Thread, agent: Agent, *, fresh: bool) -> bool:
+    """Whether an agent knows all turns of a thread that it is to know. `fresh`: its own conversation is new."""
+    return agent.capabilities.threads and not fresh and not thread.untold.get(agent.name)
+
+
 class Conversation(Struct, frozen=True):
     """The thread of one run, as far as the run's agent must be told of it. `lost` counts what it is not told."""
 
@@ -42,15 +47,13 @@ class Conversation(Struct, frozen=True):
         return self._entry.route.memory
 
     async def recalled(self, given: Json, *, fresh: bool) -> Recalled:
-        """`given`, the run's input, with the turns before it that the agent does not know."""
+        """`given`, the run's input, with the turns before it that the agent does not know (see `knows_all`)."""
         thread, agent, options = self._thread, self._agent, self._options
-        whole = fresh or not agent.capabilities.threads
-        since = None if whole else thread.untold.get(agent.name)
-        if whole or since:
-            if memory.replays(agent, options.mode, options.messages):
-                return await self._replayed(given, since)
-            if agent.capabilities.threads or agent.name not in thread.untold:
-                self._lost(memory.LOST, 1)
+        if memory.replays(agent, options.mode, options.messages):
+            whole = fresh or not agent.capabilities.threads
+            return await self._replayed(given, None if whole else thread.untold.get(agent.name))
+        if agent.capabilities.threads or agent.name not in thread.untold:
+            self._lost(memory.LOST, 1)
         return Recalled(input=given)
 
     async def _replayed(self, given: Json, since: str | None) -> Recalled:

@@ -71,7 +71,7 @@ class RunNotifications:
             case e.PartStarted() | e.PartDelta():
                 told = event.part in self._text.beside or (event.part == self._text.data and not text)
                 return text, event if told else None
-        return text, event if isinstance(event, (*e.DONE_BESIDE, e.PartReplaced)) else None
+        return text, event if isinstance(event, e.DONE_BESIDE) or type(event) is e.PartReplaced else None
 
     def _update(self, text: str, event: e.Event | None) -> bytes:
         payload: JsonObject = {"messages": [{"text": text}]} if text else {}

@@ -378,7 +378,7 @@ class DiskThread:
 
     def _main(self, ready: asyncio.Future[None], gone: asyncio.Future[None]) -> None:
         try:
-            connection = self._connect()
+            self.cursor = self._connect().cursor()
         except BaseException as error:
             self.post(_settle, ready, error)
             self.post(_settle, gone, None)
@@ -386,7 +386,7 @@ class DiskThread:
         failure: BaseException | None = None
         try:
             try:
-                self._open(connection)
+                self._open()
             except BaseException as error:
                 self.post(_settle, ready, error)
                 return
@@ -408,13 +408,12 @@ class DiskThread:
             failure = error
             self.post(self._died, error)
         finally:
-            self._close(connection)
+            self._close()
             self.post(_settle, gone, failure)
 
-    def _open(self, connection: sqlite3.Connection) -> None:
-        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    def _open(self) -> None:
+        (mode,) = self.cursor.execute("PRAGMA journal_mode").fetchone()
         self.shared = mode in ("wal", "memory")
-        self.cursor = connection.cursor()
         self.cursor.execute("PRAGMA synchronous = NORMAL")
         self._alone(self._beat)
         self._file = _name_of(self._path)
@@ -422,16 +421,15 @@ class DiskThread:
             self.cursor.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does it, never the event loop
             self.cursor.execute("PRAGMA busy_timeout = 0")
             if self._fsync:
-                (_, _, file), *_ = connection.execute("PRAGMA database_list")  # `path` may be a link to it
+                (_, _, file), *_ = self.cursor.execute("PRAGMA database_list")  # `path` may be a link to it
                 self.wal = os.open(f"{file}-wal", os.O_RDWR)
 
-    def _close(self, connection: sqlite3.Connection) -> None:
+    def _close(self) -> None:
         with self.lock:
             if self.wal is not None:
                 os.close(self.wal)
-            if hasattr(self, "cursor"):
-                self.cursor.close()  # else its last statement keeps the file open
-            connection.close()
+            self.cursor.close()  # else its last statement keeps the file open
+            self.cursor.connection.close()
 
     def _look(self) -> None:
         """Raises FileGone if what is written goes where nobody will find it."""
