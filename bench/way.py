@@ -2,12 +2,14 @@
 
 Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
 they are first called: for one chunk of an agent on standard output to a client that streams `values`, for one
-`/runs/wait` and one stream of two chunks of an agent over HTTP, for a `/runs/wait` of an agent on standard output, for
-a `session/new` of an editor, for its prompt to an agent on standard output, through a WebSocket and through
-`interlingua stdio`, and for a `tools/call` with a session of MCP and without. A file counts once. What runs meanwhile
+`/runs/wait` of an agent over HTTP on a new connection, for its streams of two and of four chunks on one that is kept,
+for a `/runs/wait` of an agent on standard output, for a `session/new` of an editor, for its prompt to an agent on
+standard output, through a WebSocket and through `interlingua stdio`, and for a `tools/call` with a session of MCP and
+without. A file counts once. What runs meanwhile
 by chance (timers, what is written a moment later) is left out: only what is called for each of several chunks or
 requests counts. Below them stands how many calls each room had, of the chunk or request with the fewest: a profile by
-room that is the same on every machine. `--calls` prints its functions, in the order of their calls. `--bytecodes`
+room that is the same on every machine. What a stream of four chunks has beyond one of two is two chunks, and the rest
+of either its start and end: they stand last. `--calls` prints its functions, in the order of their calls. `--bytecodes`
 counts instructions of Python's interpreter instead of calls, those of the libraries included: what the work takes of a
 processor, but for C.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -24,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,9 +40,11 @@ from bench.stamp import CHUNK
 
 CHUNKS = 12
 PACE = 0.3
-STREAM_PACE = 0.1
+STREAM_PACE = 0.05
+"""A stream is over before its text is due to be written."""
 REQUESTS = 8
 CALL, STATELESS = "a tools/call", "a stateless tools/call"
+SHORT, LONGER = "a stream of 2 chunks", "a stream of 4 chunks"
 WARM = 3
 """Requests that are not counted: the first ones make what is kept."""
 REST_SECONDS = 0.3
@@ -158,11 +163,11 @@ class Calls:
 
 class Way(NamedTuple):
     """The files that every one of its kind passes, in order. Of the one with the fewest calls, since chance only adds
-    some: how many each room has (or bytecodes), the most first, and the calls.
+    some: how many each room has (or bytecodes), and the calls.
     """
 
     files: list[str]
-    rooms: dict[str, int]
+    rooms: Counter[str]
     calls: list[str]
 
 
@@ -174,7 +179,7 @@ def _way(calls: Calls, windows: Windows) -> Way:
     for call in fewest:
         rooms[_room(call.name)] += call.steps
     names = [name for name in files[-1] if all(name in each for each in files)]
-    return Way(names, dict(rooms.most_common()), [call.name for call in fewest])
+    return Way(names, rooms, [call.name for call in fewest])
 
 
 def measure(counted: str = "calls") -> dict[str, Way]:
@@ -189,7 +194,7 @@ def measure(counted: str = "calls") -> dict[str, Way]:
         with _process([*traced, "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
             _ready(port, gateway)
             each = {"a chunk": _chunks(port), "/runs/wait": _requests(port), **_calls(port)}
-            each["a stream"] = _repeated(port, "/agent-connect/runs/stream", json.loads(stream_body(2, STREAM_PACE)))
+            each[SHORT], each[LONGER] = _streams(port, 2), _streams(port, 4)
             each["a prompt through HTTP"] = _requests(port, "editor")
             socket = {"url": f"ws://127.0.0.1:{port}/agent-client/editor"}
             each["session/new"], each["a prompt"] = asyncio.run(_prompts(socket))
@@ -217,6 +222,19 @@ def _requests(port: int, agent: str = "echo") -> Windows:
     return _repeated(port, "/agent-connect/runs/wait", {"agent_id": agent, "input": {"message": "hello"}})
 
 
+def _streams(port: int, chunks: int) -> Windows:
+    """On one connection."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def stream() -> bytes:
+        head = {"content-type": "application/json"}
+        client.request("POST", "/agent-connect/runs/stream", stream_body(chunks, STREAM_PACE), head)
+        return client.getresponse().read()
+
+    with contextlib.closing(client):
+        return _times(stream)
+
+
 def _calls(port: int) -> dict[str, Windows]:
     """Both kinds of `tools/call`, as `bench.agent_communication.tools` has them."""
     path, client = "/agent-communication/mcp", {"name": "bench", "version": "1.0.0"}
@@ -237,10 +255,14 @@ def _message(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _repeated(port: int, path: str, body: dict[str, Any], head: dict[str, str] | None = None) -> Windows:
+    return _times(lambda: _ask(port, path, body, head).read())
+
+
+def _times(ask: Callable[[], bytes]) -> Windows:
     windows = []
     for _ in range(REQUESTS):
         start = time.monotonic_ns()
-        answer = _ask(port, path, body, head).read()
+        answer = ask()
         windows.append((start, time.monotonic_ns()))
         assert b'"error"' not in answer and b'"isError":true' not in answer, answer
         time.sleep(REST_SECONDS)
@@ -268,16 +290,32 @@ async def _prompts(place: dict[str, Any]) -> tuple[Windows, Windows]:
     return opened[WARM:], prompted[WARM:]
 
 
+def parts(short: Way, longer: Way) -> dict[str, Counter[str]]:
+    """How many each room has of a stream's start and end, and of each of its chunks."""
+    two, rest = Counter(longer.rooms), Counter(short.rooms)
+    two.subtract(short.rooms)
+    rest.subtract(two)
+    chunk = Counter({room: count // 2 for room, count in two.items()})
+    return {"a stream's start and end": rest, "a stream's chunk": chunk}
+
+
 if __name__ == "__main__":
     counted = "bytecodes" if "--bytecodes" in sys.argv else "calls"
-    for what, found in measure(counted).items():
+    told = "calls of functions of our own" if counted == "calls" else "bytecodes"
+
+    def tell(what: str, rooms: Counter[str]) -> None:
+        print(f"{what}: {rooms.total()} {told}")
+        for room, count in rooms.most_common():
+            print(f"  {room} {count}")
+
+    ways = measure(counted)
+    for what, found in ways.items():
         if counted == "calls":
             print(f"{what}: {len(found.files)} files")
             for file in found.files:
                 print(f"  {file}")
-        told = "calls of functions of our own" if counted == "calls" else "bytecodes"
-        print(f"{what}: {sum(found.rooms.values())} {told}")
-        for room, count in found.rooms.items():
-            print(f"  {room} {count}")
+        tell(what, found.rooms)
         if "--calls" in sys.argv:
             print("\n".join(f"    {name}" for name in found.calls))
+    for what, rooms in parts(ways[SHORT], ways[LONGER]).items():
+        tell(what, rooms)
