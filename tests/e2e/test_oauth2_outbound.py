@@ -71,6 +71,23 @@ def test_an_agent_behind_a_guarded_door_is_called_with_a_token(scene: tuple[Gate
     assert "hello there" in json.dumps(whole["output"]["values"])
 
 
+def test_an_agent_that_refuses_the_gateway_is_no_refusal_of_the_client(
+    scene: tuple[Gateway, str, str], tmp_path: Path
+) -> None:
+    _, inner, issuer = scene
+    strangers = targets(inner, issuer, "")
+    for route in strangers:
+        del route["target"]["auth"]
+    with Gateway(json.dumps({"routes": strangers}), tmp_path) as outer:
+        for route in strangers:
+            body = {"agent_id": route["name"], "input": {"message": "hello"}}
+            answer = httpx2.post(f"{outer.url}/agent-connect/runs/wait", json=body, timeout=60)
+            told = answer.json()
+            failed = answer.status_code, told if isinstance(told, str) else told["output"].get("errcode")
+            assert failed in ((502, told), (200, 502)), (route["name"], failed, told)
+            assert "401" in json.dumps(told) or "authenticated" in json.dumps(told), told
+
+
 def test_check_names_a_secret_that_the_issuer_refuses_and_does_not_print_it(
     scene: tuple[Gateway, str, str], tmp_path: Path
 ) -> None:

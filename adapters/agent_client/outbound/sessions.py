@@ -27,7 +27,7 @@ from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import OURS, PROTOCOL, as_object, auth_methods, takes_up, with_meta
 from gateway.contract import ThreadContext, governing
 from gateway.core import delta
-from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout, Denied, InterlinguaError, Unsupported
+from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout, InterlinguaError, Unsupported
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 
@@ -113,9 +113,9 @@ class AgentSessions:
     async def open(self, session: AgentSession, context: ThreadContext, lost: Lost | None = None) -> AgentConnection:
         """See that the agent has the session open. To be called inside its lease; returns its connection.
 
-        `lost` is called with FORGOTTEN if the agent has forgotten the conversation; only runs have it. Raises Denied if
-        the agent wants to be authenticated to and no client of this protocol is there, RpcError if one is, and the
-        errors of the tree.
+        `lost` is called with FORGOTTEN if the agent has forgotten the conversation; only runs have it. Raises
+        AgentError if the agent wants to be authenticated to and no client of this protocol is there, RpcError if one
+        is, and the errors of the tree.
         """
         if (there := self.there(session, context)) is not None:
             return there
@@ -528,13 +528,13 @@ class AgentSessions:
 
     def _denied(
         self, error: jsonrpc.RpcError, connection: AgentConnection, context: ThreadContext | None
-    ) -> AgentError | Denied:
+    ) -> AgentError:
         """The error for a client: one of this protocol authenticates itself, all others are told what is to be done."""
         caller = context.caller if context is not None else None
         if error.error.code != AUTH_REQUIRED or (caller is not None and caller.protocol == PROTOCOL):
             return error
         methods = ", ".join(map(str, auth_methods(connection.initialized))) or "none that it names"
-        return Denied(
+        return AgentError(
             f"{self._connections.name} wants to be authenticated to first ({methods}): {error}", detail=error.detail
         )
 

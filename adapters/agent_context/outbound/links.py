@@ -108,7 +108,7 @@ class ContextLink(Protocol):
         """A line for one run. What the agent says on it after the end of the block is counted and dropped.
 
         capabilities: what the gateway declares as a client, where the connection is of its making.
-        Raises AgentGone, AgentTimeout, AgentBroken, AgentFailed, Denied; Unavailable for one that cannot be asked now.
+        Raises AgentGone, AgentTimeout, AgentBroken, AgentFailed; Unavailable for one that cannot be asked now.
         """
 
     async def aclose(self) -> None:

@@ -302,8 +302,8 @@ class McpPool:
         process, the least used session is shared. Requests that then fit more than one call are refused and counted.
         A server's request about a call that was just given up is not put to the next call.
 
-        Raises AgentGone, AgentTimeout, AgentBroken, Denied; AgentFailed where the server refuses to shake hands, or
-        speaks none of our revisions; Unavailable once the pool is closed.
+        Raises AgentGone, AgentTimeout, AgentBroken; AgentFailed where the server refuses to shake hands, or speaks none
+        of our revisions; Unavailable once the pool is closed.
         """
         return Lease(self, alone)
 

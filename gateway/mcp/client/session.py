@@ -258,7 +258,7 @@ class ClientSession:
         tells the server that nobody waits any more.
 
         Raises RpcError with the server's own error, AgentTimeout, AgentBroken for what cannot be read, AgentGone when
-        the connection ends first; over HTTP also AgentFailed and Denied for a status that says no more. Asked about
+        the connection ends first; over HTTP also AgentFailed for a status that says no more. Asked about
         input where nobody listens, AgentFailed.
         """
         if timeout is not None:

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.core import events as e
-from gateway.core.errors import AgentTimeout, Denied, Unsupported
+from gateway.core.errors import AgentError, AgentTimeout, Unsupported
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import (
     MANUAL,
@@ -204,11 +204,11 @@ async def test_an_agent_that_can_only_load_a_session_is_resumed_by_that_and_nobo
         assert [note.kind for note in context.notes[before:]].count("output") == 1, "that was asked for"
 
 
-async def test_an_agent_that_wants_authentication_says_so_to_its_own_clients_and_is_denied_to_others() -> None:
+async def test_an_agent_that_wants_authentication_says_so_to_its_own_clients_and_has_failed_for_others() -> None:
     async with rig() as it:
         it.initialized = {**it.initialized, "authMethods": [{"id": "login", "name": "Log in"}, {"id": "key"}]}
         it.handlers["session/new"] = _refuse(-32000, "Authentication required", {"x": 1})
-        with pytest.raises(Denied, match="login, key"):
+        with pytest.raises(AgentError, match="login, key"):
             await it.turn(it.context())
         with pytest.raises(RpcError) as caught:
             await new(it)
@@ -229,7 +229,7 @@ async def test_a_session_that_is_found_again_may_want_authentication_too() -> No
         it.can(loadSession=True)
         it.handlers["session/load"] = _refuse(-32000, "Authentication required")
         known = {"session": "s1", "cwd": "/w"}
-        with pytest.raises(Denied):
+        with pytest.raises(AgentError, match="wants to be authenticated"):
             await it.turn(it.context(thread="t1", upstream_thread=known))
         assert not it.wire.sent("session/new")
 

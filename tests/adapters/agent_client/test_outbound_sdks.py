@@ -106,11 +106,11 @@ async def test_files_and_terminals_of_a_workspace_are_used(sdk: Sdk, tmp_path: P
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_an_agent_that_wants_a_login_denies_and_says_which(sdk: Sdk) -> None:
+async def test_an_agent_that_wants_a_login_fails_and_says_which(sdk: Sdk) -> None:
     async with house(command=agent_client_agent_command(sdk, "--auth")) as it:
-        denied = await it.ask("hello")
-        assert denied.failure is not None and denied.failure.code == "denied"
-        assert "key" in denied.failure.message
+        refused = await it.ask("hello")
+        assert refused.failure is not None and refused.failure.code == "agent_error"
+        assert "key" in refused.failure.message
 
 
 @pytest.mark.parametrize(("sdk", "without"), [("py", ""), ("ts-2", "resume"), ("ts-2", "resume,load")])

@@ -135,10 +135,11 @@ def test_the_conversation_goes_on_with_its_next_process(told: Told) -> None:
     assert text(told["back"]).split() == ["back"] and not told["back"].losses
 
 
-async def test_an_agent_that_wants_a_login_denies_and_says_which() -> None:
+async def test_an_agent_that_wants_a_login_fails_and_says_which() -> None:
     async with house(command=agent_command_v2("ts", "--auth"), v2=True) as it:
-        denied = await it.ask("hello")
-        assert denied.failure is not None and denied.failure.code == "denied" and "key" in denied.failure.message
+        refused = await it.ask("hello")
+        assert refused.failure is not None and refused.failure.code == "agent_error"
+        assert "key" in refused.failure.message
 
 
 @pytest.mark.parametrize("sdk", SDKS)

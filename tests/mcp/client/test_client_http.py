@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, AgentTimeout, Denied, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentBusy, AgentFailed, AgentGone, AgentTimeout, InterlinguaError
 from gateway.mcp import wire
 from gateway.mcp.client.http import streamable
 from gateway.mcp.client.session import ClientSession
@@ -195,8 +195,8 @@ async def test_a_server_that_forgets_every_session_is_not_asked_for_ever() -> No
 @pytest.mark.parametrize(
     ("status", "body", "wanted"),
     [
-        ("401 Unauthorized", b"", Denied),
-        ("403 Forbidden", b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}', Denied),
+        ("401 Unauthorized", b"", AgentFailed),
+        ("403 Forbidden", b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}', AgentFailed),
         ("400 Bad Request", b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32602,"message":"bad"}}', RpcError),
         ("500 Internal Server Error", b"<html>oops</html>", AgentFailed),
         ("502 Bad Gateway", b"", AgentGone),

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from gateway.core.errors import AgentBroken, Denied, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.transport.http import HttpClient, StreamResponse, Unreachable, away
 from gateway.transport.streamable_http import JSON
 from gateway.transport.streamable_http.client import AGAIN, HttpRefused, refusal_body
@@ -84,7 +84,8 @@ class Address:
         status = response.status
         refused = HttpRefused(f"{self.name} answered {what}", status, body, response.headers.get("Location", ""))
         if status in (401, 403):
-            return Denied(f"{self.name} answered {what} with status {status}", detail=refused.detail)
+            told = f"{self.name} does not accept the gateway's credentials: it answered {what} with {status}"
+            return AgentFailed(told, detail=refused.detail)
         error = _rpc_error(body) if response.content_type == JSON else None
         if status in _AWAY:
             return away(str(refused), status, response.headers)

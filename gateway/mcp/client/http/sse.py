@@ -49,7 +49,7 @@ class SsePipe:
     async def connect(cls, address: Address) -> SsePipe:
         """Open the stream and wait for the address of the POSTs.
 
-        Raises the errors of HttpClient, what a refusal means (HttpRefused, Denied, RpcError), AgentBroken where the
+        Raises the errors of HttpClient, what a refusal means (AgentFailed, RpcError), AgentBroken where the
         server speaks something else.
         """
         async with AsyncExitStack() as stack:
