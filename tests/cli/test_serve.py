@@ -82,6 +82,19 @@ def test_an_open_stream_is_said_to_be_waited_for_and_its_end_is_no_failure(text:
         assert "Traceback" not in said and "ERROR" not in said
 
 
+def test_a_connection_to_an_agent_that_fails_is_logged_under_the_name_of_its_route(tmp_path: Path) -> None:
+    at = f"127.0.0.1:{free_port()}"
+    editor = f"{{protocol: agent_client, url: ws://{at}}}"
+    server = f"{{protocol: agent_communication, url: http://{at}}}"
+    routes = f"routes: [{{name: coder, target: {editor}}}, {{name: helper, target: {server}}}]"
+    with Gateway(routes, tmp_path) as gateway:
+        for agent in ("coder", "helper"):
+            asked = {"agent_id": agent, "input": {"message": "x"}}
+            assert httpx2.post(f"{gateway.url}/agent-connect/runs/wait", json=asked, timeout=60).status_code == 502
+            told = f"WARNING gateway.transport.stdio.supervisor: {agent}: no connection could be made to {at}"
+            gateway.process.wait_until(lambda told=told: told in gateway.process.stderr(), f"told of {agent}")
+
+
 def test_that_requests_are_ended_by_the_stop_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     uvicorns = "Cancel %s running task(s), timeout graceful shutdown exceeded"

@@ -256,7 +256,8 @@ class Supervisor(Generic[C]):
         self._not_before = now + delay
         wanted = self._users > 0 or now - self._last_used < self._idle
         outlook = f"next try in {delay:.1f} s" if wanted else "not tried again until it is asked for"
-        log.warning("%s; %s%s", error, outlook, f"\n{error.detail}" if error.detail else "")
+        whose = "" if str(error).startswith(self._name) else f"{self._name}: "  # others name a host or a program
+        log.warning("%s%s; %s%s", whose, error, outlook, f"\n{error.detail}" if error.detail else "")
         if wanted and not self._closed:
             self._begin()
 
