@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gateway.core import errors
-from gateway.core.errors import AgentError, InterlinguaError, Invalid, Unavailable, Unsupported
+from gateway.core.errors import AgentError, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import NULL
 from gateway.store import Message, Store, Undelivered
 from gateway.store.records import new_id
@@ -257,10 +257,13 @@ class PostOffice:
 
     async def _done(self, call: Call, sender: str) -> PostReply:
         try:
-            if call.kind not in self._kinds:
-                raise Unsupported(f"another gateway process is of a version that knows no {call.kind}")
-            kind, do = self._kinds[call.kind]
-            return PostReply(msgspec.Raw(_encode(await do(sender, msgspec.json.decode(call.data, type=kind)))))
+            try:
+                kind, do = self._kinds[call.kind]
+                asked = msgspec.json.decode(call.data, type=kind)
+            except (KeyError, msgspec.ValidationError) as error:
+                other = f"another gateway process is of a version that does not take this {call.kind}; try again"
+                raise Unavailable(other, detail=repr(error)) from error
+            return PostReply(msgspec.Raw(_encode(await do(sender, asked))))
         except InterlinguaError as error:
             return PostReply(fault=CarriedError.of(error))
         except Exception:

@@ -215,6 +215,25 @@ async def test_a_thread_that_begins_at_another_process_is_stored_there_with_the_
         assert [update.data for update in (await other.threads.get("new")).updates] == ["make"]
 
 
+async def test_a_thread_that_begins_at_a_process_of_another_version_is_refused_as_what_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = msgspec.defstruct("RelayRequest", [("agent", str), ("thread", str | None, None)])
+    async with two(tmp_path / "s.db") as (one, other, here, _):
+
+        async def place(*_: object) -> str:
+            return one.process
+
+        monkeypatch.setattr(other._lobby, "place", place)
+        one.post.serve(older, place)
+        new = Thread(id="new", created_at=0, updated_at=0)
+        with pytest.raises(Unavailable, match="a version that does not take this RelayRequest; try again"):
+            await other.backchannel.relay("scripted", "scripted", "make", ASKED, thread=new)
+        with pytest.raises(NotFound):
+            await other.threads.get("new")
+        assert not here.beside
+
+
 async def test_a_conversation_of_a_process_that_has_died_is_gone_on_with_by_whoever_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,6 @@ from gateway.core.errors import (
     Limited,
     NotFound,
     Unavailable,
-    Unsupported,
 )
 from gateway.core.files import Attachment
 from gateway.core.types import Answer, Identity, IfBusy, Interrupt, Outcome, Run, RunQuery, RunStatus, Thread
@@ -231,7 +230,7 @@ def test_what_another_version_asks_is_refused_and_what_is_no_call_harms_nobody(
             await other.store.mailbox.send(one.process, rubbish, seconds=60)
             stray = Message(id="s", sender=other.process, body=b"{}", answers="nobody asked")
             await other.store.mailbox.send(one.process, stray, seconds=60)
-            with pytest.raises(Unsupported, match="Strange"):
+            with pytest.raises(Unavailable, match="a version that does not take this Strange"):
                 await other.post.ask(one.process, Strange("?"), Run)
 
             async def fails(sender: str, call: Strange) -> None:
