@@ -33,6 +33,11 @@ def leave(code: int, *lines: str) -> NoReturn:
     raise SystemExit(code)
 
 
+def perhaps_tls(url: str) -> str:
+    """What to say of a gateway that closes a connection instead of answering, behind the rest."""
+    return f" (if it serves TLS, it is https{url[4:]})" if url.startswith("http:") else ""
+
+
 def count(number: int, one: str, more: str = "") -> str:
     """`1 agent`, `2 agents`; `more` where the plural is no `s` behind."""
     return f"{number} {one if number == 1 else more or f'{one}s'}"

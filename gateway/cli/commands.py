@@ -53,13 +53,19 @@ def app() -> None:
 
 
 def _address(context: Context, parameter: Parameter, url: str | None) -> str | None:
-    """Refuse what no part of can be read. The rest is told by whoever asks there."""
+    """Refuse what is no address. Whether a gateway is there is told by whoever asks."""
     from urllib.parse import urlsplit
 
+    if url is None:
+        return None
     try:
-        urlsplit(url or "").port  # noqa: B018 - that is where it is read
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - that is where it is read
     except ValueError as error:
         raise BadParameter(f"{url} is no URL: {error}") from None
+    if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
+        meant = f"http://{url}" if url and "/" not in url else HERE
+        raise BadParameter(f"{url!r} is no http:// URL like {meant}, and no https:// one")
     return url
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import httpx2
 
 from gateway.cli import loop
-from gateway.cli.codes import OK
+from gateway.cli.codes import OK, perhaps_tls
 from gateway.cli.talk import (
     AnswerText,
     File,
@@ -276,7 +276,8 @@ async def reached(url: str) -> AsyncIterator[None]:
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
         raise Invalid(f"{url} is not the address of a gateway: {error}") from error
     except httpx2.TransportError as error:
-        raise AgentGone(f"the gateway at {url} went away: {error}") from error
+        why = str(error) or "the connection was closed"
+        raise AgentGone(f"the gateway at {url} went away: {why}{perhaps_tls(url)}") from error
 
 
 def _refused(status: int, body: bytes) -> InterlinguaError:

@@ -13,9 +13,9 @@ from msgspec import UNSET
 
 from gateway import registry
 from gateway.cli import loop
-from gateway.cli.codes import FAILED, OK, USAGE, Place, leave, read
+from gateway.cli.codes import FAILED, OK, USAGE, Place, leave, perhaps_tls, read
 from gateway.contract import Adapter
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.pipe import LIMIT, Pipe, Unreadable
 from gateway.transport.stdio.own_stdio import OwnPipe
 from gateway.wire import jsonrpc
@@ -76,6 +76,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
 
 async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str | None) -> int:
     """Connect to a running gateway: every line is a message of its WebSocket, and vice versa."""
+    from gateway.transport.http import Unreachable
     from gateway.transport.websocket.client import UpgradeRefused, connect
 
     assert adapter.socket is not None
@@ -88,7 +89,8 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str 
         far = await connect(url, headers=headers, limit=LIMIT, patience=PATIENCE_SECONDS)
     except InterlinguaError as error:
         unknown = isinstance(error, UpgradeRefused) and error.status == HTTPStatus.NOT_FOUND
-        leave(USAGE if unknown else FAILED, f"{gateway}: {error}")
+        hint = perhaps_tls(gateway) if isinstance(error, AgentGone) and not isinstance(error, Unreachable) else ""
+        leave(USAGE if unknown else FAILED, f"{gateway}: {error}{hint}")
     try:
         why = await PipeBridge(own, far).run()
         if why is None:

@@ -119,6 +119,17 @@ def test_sighup_reloads_the_pair_where_it_is_not_watched(
         assert answers()
 
 
+@pytest.mark.parametrize("asking", [["agents"], ["runs"], ["stdio"]])
+def test_who_asks_a_gateway_with_a_certificate_without_tls_is_told_what_its_address_is(
+    asking: list[str], pairs: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    known, served = pairs["one"]
+    args = ["--tls-cert", str(served), "--tls-key", str(served)]
+    with Gateway("routes: []\n", tmp_path, args=args, authority=known) as gateway:
+        done = interlingua(*asking, "--gateway", f"http://127.0.0.1:{gateway.port}")
+    assert done.returncode == 1 and done.stderr.endswith(f"(if it serves TLS, it is {gateway.url})\n"), done.stderr
+
+
 # --- what is no pair -------------------------------------------------------------------------------------------------
 
 

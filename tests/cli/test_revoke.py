@@ -50,7 +50,7 @@ def test_an_agent_that_joined_is_revoked_with_the_right_to_and_restored(tmp_path
             assert done.stdout == "analist: revoked, although there is no such agent now\n"
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "no address"])
-def test_a_gateway_that_is_not_there_is_one_clear_line(url: str) -> None:
+@pytest.mark.parametrize(("url", "code"), [("http://127.0.0.1:1", 1), ("no address", 2)])
+def test_a_gateway_that_is_not_there_is_told(url: str, code: int) -> None:
     done = interlingua("revoke", "analyst", "--gateway", url)
-    assert (done.returncode, done.stdout) == (1, "") and "Traceback" not in done.stderr and url in done.stderr
+    assert (done.returncode, done.stdout) == (code, "") and "Traceback" not in done.stderr and url in done.stderr

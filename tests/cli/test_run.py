@@ -97,17 +97,10 @@ def test_agents_are_listed_one_a_line(where: list[str]) -> None:
     assert rows[0][1:] == ["1.0.0", "Drafts a mail from a sentence, and asks before it sends it."]
 
 
-@pytest.mark.parametrize(
-    ("url", "told"),
-    [
-        ("http://127.0.0.1:1", "no gateway answers at http://127.0.0.1:1"),
-        ("nowhere", "nowhere is not the address of a gateway"),
-    ],
-)
-def test_a_gateway_that_is_not_there_is_one_clear_line(url: str, told: str) -> None:
-    done = interlingua("agents", "--gateway", url)
+def test_a_gateway_that_is_not_there_is_one_clear_line() -> None:
+    done = interlingua("agents", "--gateway", "http://127.0.0.1:1")
     assert done.returncode == 1
-    assert done.stderr.startswith(told)
+    assert done.stderr.startswith("no gateway answers at http://127.0.0.1:1")
     assert len(done.stderr.splitlines()) == 1
 
 
