@@ -10,7 +10,7 @@ FILES = {"a chunk": 15, "/runs/wait": 36, "session/new": 58, "a prompt": 80, "a 
 FILES |= {way.SHORT: 50, way.LONGER: 53, "a prompt through HTTP": 65, way.CALL: 72, way.STATELESS: 71}
 """Two more than are usually passed, one for a call: a timer of another file may fire meanwhile."""
 CALLS = {"a chunk": 37, "/runs/wait": 310, "session/new": 330, "a prompt": 625, "a prompt through stdio": 625}
-CALLS |= {way.SHORT: 620, way.LONGER: 720, "a prompt through HTTP": 540, way.CALL: 565, way.STATELESS: 584}
+CALLS |= {way.SHORT: 640, way.LONGER: 740, "a prompt through HTTP": 540, way.CALL: 565, way.STATELESS: 584}
 """Of a `/runs/wait` 294 or 303, which is the machine's choice; of a `session/new` 305 where its client has read the
 answer before the gateway is done, else some 17 more; of a prompt through HTTP 505, or 515.
 """

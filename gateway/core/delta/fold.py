@@ -241,7 +241,7 @@ class Fold:
                     break
             else:
                 break
-        return self._apply_any(delta)
+        return self._begin(delta) if self.absent else self._apply_any(delta)
 
     def grow(self, text: Json) -> bool:
         """Append to the string that the last delta has appended to. False, and nothing is done, if there is none, or if
@@ -286,8 +286,17 @@ class Fold:
         self._changed()
         return True
 
+    def _begin(self, delta: Json) -> Json:
+        self._box[0], passed_on, self._size = _owned(delta, 0, settled=True)
+        self._changed()
+        if type(root := self._box[0]) is dict and len(root) == 1:
+            ((name, text),) = root.items()
+            if type(text) is str:  # it is going to grow
+                self._heat(root, name, text)
+        return passed_on
+
     def _apply_any(self, delta: Json) -> Json:
-        self._grown, begins = None, self.absent
+        self._grown = None
         plan = Plan()
         try:
             passed_on = plan.combine(self._box, 0, delta, 0)
@@ -309,10 +318,6 @@ class Fold:
         if plan.values:
             self._parts = None
         self._size += plan.growth
-        if begins and type(root := self._box[0]) is dict and len(root) == 1:
-            ((name, text),) = root.items()
-            if type(text) is str:  # it is going to grow
-                self._heat(root, name, text)
         return passed_on
 
     def _heat(self, container: Any, at: Place, text: str) -> Text:
@@ -329,7 +334,7 @@ class Fold:
 
     def set(self, document: Json) -> None:
         """The whole document anew, verbatim (no null is dropped). Raises DeltaError if it is nested too deep."""
-        self._box[0], self._size = _owned(document, 0)
+        self._box[0], _, self._size = _owned(document, 0)
         self._hot.clear()
         self._changed()
 
@@ -348,7 +353,7 @@ class Fold:
             if node is ABSENT:
                 raise DeltaError("nothing there", path=join(steps[: depth + 1]))
         last = steps[-1]
-        copy, size = _owned(value, len(steps))
+        copy, _, size = _owned(value, len(steps))
         if type(node) is dict:
             node[last] = copy
         elif type(node) is list and (at := index(last, len(node))) is not None:
@@ -413,10 +418,10 @@ class Fold:
         return self._parts
 
 
-def _owned(value: Json, depth: int) -> tuple[Tree, int]:
-    """A tree of our own of a value, and the size of its JSON."""
+def _owned(value: Json, depth: int, settled: bool = False) -> tuple[Tree, Json, int]:
+    """A tree of our own of a value (see `owned`), the value in sound text, and the size of its JSON."""
     try:
         clean, size = sized(value)
-        return owned(value, False, clean is value, depth), size
+        return owned(value, settled, clean is value, depth), clean, size
     except (Clash, RecursionError):
         raise DeltaError(TOO_DEEP) from None
