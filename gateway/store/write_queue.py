@@ -130,18 +130,23 @@ class Trouble:
         self._error = ""
         self.why = ""
         """What clients may know of it; empty once it is over."""
+        self.refused: WriteJob | None = None
+        """The work of the last job that was refused, without its caller: while it fails again, it is not over."""
 
-    def tell(self, what: str, error: BaseException, why: str) -> None:
-        """This could not be done."""
+    def tell(self, what: str, error: BaseException, why: str, job: WriteJob | None = None) -> None:
+        """This could not be done. `job`: the one that is refused for it."""
         self.why = why
+        if job is not None:
+            self.refused = WriteJob(job.work, job.run, joins=job.joins)
         if (said := str(error)) != self._error:
             self._error = said
             logger.warning("%s: %s (told once, until it changes)", what, error)
 
     def over(self) -> None:
-        """All that waited is written."""
+        """All that waited is written, and what was refused could be."""
         if self.why:
             self._error = self.why = ""
+            self.refused = None
             logger.warning("the store is written again")
 
 

@@ -201,18 +201,29 @@ def test_a_gateway_that_cannot_write_is_not_ready_and_says_why_until_it_can(text
         gateway.process.wait_until(lambda: readiness(gateway) == (200, None), "recovered", 60)
 
 
-def test_a_gateway_whose_store_is_damaged_is_not_ready_and_says_so(text: str, tmp_path: Path) -> None:
+def test_a_gateway_whose_store_is_damaged_is_not_ready_and_says_so_until_it_is_mended(
+    text: str, tmp_path: Path
+) -> None:
     with Gateway(f"{text}\nstore: {{url: sqlite:///kept.db}}\n", tmp_path) as gateway:
         with contextlib.closing(sqlite3.connect(tmp_path / "kept.db")) as store:
             (table,) = store.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs'").fetchone()
             store.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        with (tmp_path / "kept.db").open("r+b") as file:
-            file.seek((table - 1) * 4096)
-            file.write(b"\xa5" * 4096)
+        whole = (tmp_path / "kept.db").read_bytes()[(table - 1) * 4096 : table * 4096]
+
+        def put(page: bytes) -> None:
+            with (tmp_path / "kept.db").open("r+b") as file:
+                file.seek((table - 1) * 4096)
+                file.write(page)
+
+        put(b"\xa5" * 4096)
         body = {"agent_id": "mailcomposer", "input": {"message": "hello"}}
         refused = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
         assert refused.status_code == 503
         assert readiness(gateway) == (503, "the store failed: it is damaged")
+        put(whole)
+        gateway.process.wait_until(lambda: readiness(gateway) == (200, None), "mended", 60)
+        created = httpx2.post(f"{gateway.url}/agent-connect/runs", json=body, trust_env=False, timeout=60)
+        assert created.status_code == 200
 
 
 def test_a_header_that_was_overwritten_is_in_the_log_of_the_store_or_the_next_start_says_so_and_ends(

@@ -139,6 +139,31 @@ def test_while_the_database_is_away_nothing_new_begins_and_what_runs_is_written_
     assert "is away" in gateway.process.stderr() and "is back" in gateway.process.stderr()
 
 
+def test_a_gateway_whose_database_is_full_is_not_ready_until_what_it_refused_could_be_written(
+    server: PostgresServer, gateway: Gateway
+) -> None:
+    database = server.sql("SELECT datname FROM pg_stat_activity WHERE usename = 'guarded'")[0][0]
+
+    def ask(statement: str) -> list[Any]:
+        return server.sql(statement, database)
+
+    ask(
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END$$"
+    )
+    ask("CREATE TRIGGER full_disk BEFORE INSERT ON interlingua.runs EXECUTE FUNCTION full_disk()")
+    assert Doors(gateway).agent_connect().status_code == 503
+    expires_at = "SELECT expires_at FROM interlingua.leases ORDER BY expires_at DESC LIMIT 1"
+    for _ in range(2):
+        lease = ask(expires_at)
+        gateway.process.wait_until(lambda lease=lease: ask(expires_at) != lease, "the lease is written", PATIENCE)
+    answer = httpx2.get(f"{gateway.url}/readyz")
+    assert answer.status_code == 503 and answer.json()["reason"] == "the store failed: no space is left on its disk"
+    ask("DROP TRIGGER full_disk ON interlingua.runs")
+    becomes(gateway, 200)
+    assert Doors(gateway).agent_connect().status_code == 200
+
+
 def test_a_database_that_cannot_be_used_is_one_line_of_check_and_of_serve(
     server: PostgresServer, table: str, tmp_path: Path
 ) -> None:

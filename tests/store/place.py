@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import json
 import os
+import sqlite3
 import sys
 import time
 import uuid
@@ -14,6 +15,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, RunRequest, RunStatus, Thread
 from gateway.store import LogEntry, Store
@@ -49,6 +52,17 @@ class Place:
             yield store
         finally:
             await store.close()
+
+    async def sql(self, statement: str) -> list[Any]:
+        """The rows of a statement in the database, past every store."""
+        if self.url.startswith("sqlite"):
+            with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite:///"), isolation_level=None)) as file:
+                return file.execute(statement).fetchall()
+        connection = await asyncpg.connect(self.url, server_settings={"search_path": "interlingua"})
+        try:
+            return list(await connection.fetch(statement))
+        finally:
+            await connection.close()
 
     @contextlib.asynccontextmanager
     async def process(self, command: str, **arguments: Any) -> AsyncIterator[Child]:

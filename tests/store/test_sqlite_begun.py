@@ -320,7 +320,10 @@ async def test_a_store_that_takes_nothing_takes_no_run_either(
     def full(*_: Any, **__: Any) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    async with opened(path) as store:
+    async def well() -> bool:
+        return not store.trouble
+
+    async with opened(path, lease_seconds=0.3) as store:
         one = await begin(store)
         with monkeypatch.context() as patch:
             patch.setattr(changes, "_add_run", full)
@@ -330,6 +333,7 @@ async def test_a_store_that_takes_nothing_takes_no_run_either(
                 await begin(store)
         await store.commit(one.id, RunChange(run=ended(one), release=True), soon=True)
         assert rows(path) == [(one.id, "success")]
+        await eventually(well)
         await begin(store)
         assert len(rows(path)) == 1
 

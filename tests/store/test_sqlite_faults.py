@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ from tests.store.place import entry, eventually, make_run, numbers, tokens
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
+
+
+def well(store: SqliteStore) -> Callable[[], Awaitable[bool]]:
+    async def found() -> bool:
+        return not store.trouble
+
+    return found
 
 
 async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -> Any:
@@ -95,7 +103,7 @@ async def test_on_a_full_disk_commits_end_unavailable_and_never_overtake_the_tok
     """What is wrong is told once, however often it is tried again."""
     monkeypatch.setattr(disk_thread, "RETRY_SECONDS", 0.0)
 
-    store = SqliteStore(path)
+    store = SqliteStore(path, lease_seconds=0.3)
     await store.open()
     one = make_run()
     await store.create_run(one, [entry(1)], reserved=9999)
@@ -112,13 +120,16 @@ async def test_on_a_full_disk_commits_end_unavailable_and_never_overtake_the_tok
     _relieve(store)
     await store.commit(one.id, RunChange(events=(entry(5002),)))
     assert numbers(await store.events(one.id, max_bytes=1 << 30)) == list(range(1, 5003))
-    assert store.backlog == 0 and store.trouble == ""
+    assert store.backlog == 0
+    await eventually(well(store))
     await store.close()
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2 and "disk is full" in told[0] and told[1] == "the store is written again"
 
 
-async def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can(path: Path) -> None:
+async def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can_and_one_that_was_mended_is_noticed(
+    path: Path,
+) -> None:
     store = SqliteStore(path, lease_seconds=0.3)
     await store.open()
     await store.create_run(make_run(), [entry(1)], reserved=9)
@@ -126,6 +137,8 @@ async def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can(
     with store._writer._disk.held() as cursor:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     with path.open("r+b") as file:
+        file.seek((table - 1) * 4096)
+        whole = file.read(4096)
         file.seek((table - 1) * 4096)
         file.write(b"\xa5" * 4096)
     with store._writer._disk.held() as cursor:
@@ -139,6 +152,11 @@ async def test_that_the_lease_can_be_written_is_no_sign_that_a_damaged_file_can(
 
     await eventually(extended)
     assert store.trouble == "the store failed: it is damaged"
+    with path.open("r+b") as file:
+        file.seek((table - 1) * 4096)
+        file.write(whole)
+    await eventually(well(store))
+    await store.create_run(make_run(), [entry(1)], reserved=9)
     await store.close()
 
 

@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -192,7 +193,7 @@ class PostgresWriter:
                 await self._settle(self._doubt)
             now, stopping = time.monotonic(), self._stopping.is_set()
             if now >= self._beat_at and not stopping:
-                await self._alone(self._beat)
+                await self._keep_lease()
             elif self.queue or (self._ahead and (now >= self._retry_at or stopping)):
                 await self._write()
                 if stopping and self._ahead:
@@ -342,8 +343,6 @@ class PostgresWriter:
             elif isinstance(piece.work, Transition) and piece.work.change.release:
                 self._overruled.discard(piece.work.run)
         del self._ahead[:count]
-        if not self._ahead:
-            self._trouble.over()
         self._is_back()
         for piece in done:
             if isinstance(piece, WriteJob):
@@ -368,13 +367,33 @@ class PostgresWriter:
         except Exception as error:
             if is_lost(error):
                 raise Lost(f"{type(error).__name__}: {error}") from error
-            if self._task is None or work is not self._beat:
+            raise
+        self._is_back()
+
+    async def _keep_lease(self) -> None:
+        """Extend the lease. Trouble is over with it if nothing that could not be written is left.
+
+        What was refused is tried again and undone, since the lease may be written where nothing else is: in its place.
+        """
+        try:
+            await self._alone(self._beat)
+            if self._ahead:
+                return
+            if (refused := self._trouble.refused) is not None:
+                await self._alone(partial(self._undone, refused))
+            self._trouble.over()
+        except asyncpg.PostgresError as error:
+            self._trouble.tell("the store cannot be written", error, str(unavailable(error)))
+
+    async def _undone(self, job: WriteJob, connection: Connection) -> None:
+        """Do the work of a job and undo it. Raises what keeps it from being done."""
+        await connection.execute("SAVEPOINT refused")
+        try:
+            await self._perform(connection, [job])
+        except Exception as error:
+            if is_lost(error) or (is_engines(error) and not isinstance(error, CONTENDED)):
                 raise
-            self._trouble.tell("the store's lease could not be refreshed", error, str(unavailable(error)))
-        else:
-            if not self._ahead:
-                self._trouble.over()
-            self._is_back()
+        await connection.execute("ROLLBACK TO refused")
 
     def _fail(self, error: Exception) -> bool:
         """Answer the first piece with the error, or keep it if the server failed and nobody waits for the answer.
@@ -382,13 +401,13 @@ class PostgresWriter:
         Returns whether the pieces behind it may be written: not before one that is kept.
         """
         piece = self._ahead[0]
-        awaited = isinstance(piece, WriteJob) and piece.future is not None
-        if is_engines(error) and not (awaited and isinstance(error, CONTENDED)):
-            self._trouble.tell("the store cannot be written", error, str(unavailable(error)))
-        if isinstance(piece, WriteJob) and awaited:
+        refused = piece if isinstance(piece, WriteJob) and piece.future is not None else None
+        if is_engines(error) and not (refused is not None and isinstance(error, CONTENDED)):
+            self._trouble.tell("the store cannot be written", error, str(unavailable(error)), refused)
+        if refused is not None:
             del self._ahead[0]
-            piece.ends(None, unavailable(error))
-            piece.answer()
+            refused.ends(None, unavailable(error))
+            refused.answer()
             return True
         if not is_engines(error):
             logger.error("the store drops what cannot be written: %s", error, exc_info=error)

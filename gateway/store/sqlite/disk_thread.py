@@ -18,6 +18,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway.core.errors import Conflict, InterlinguaError, Unavailable
@@ -40,8 +41,6 @@ WHY = {
 }
 """By SQLite's primary error codes."""
 
-DAMAGED = f"the store failed{WHY[sqlite3.SQLITE_CORRUPT]}"
-
 logger = logging.getLogger(__name__)
 sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -58,10 +57,10 @@ class NotWhole(Exception):
     """The batch has to be written piece by piece."""
 
 
-def is_engines(error: sqlite3.Error) -> bool:
+def is_engines(error: BaseException) -> bool:
     """True if another try may succeed (locked, full, broken disk). False if the values are at fault."""
     values = sqlite3.IntegrityError | sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError
-    return not isinstance(error, values)
+    return isinstance(error, sqlite3.Error) and not isinstance(error, values)
 
 
 def unavailable(error: BaseException) -> InterlinguaError:
@@ -82,8 +81,8 @@ def why(error: BaseException) -> str:
 
 
 class DiskThread:
-    """Owns the connection that writes. `start`, `do`, `finish` and `try_lock` are called on the event loop, `write` and
-    `take_kept` by the holder of `lock`, everything else in the thread.
+    """Owns the connection that writes. `start`, `do`, `finish` and `try_lock` are called on the event loop, `write` by
+    the holder of `lock`, everything else in the thread.
 
     `beat` is called in a transaction of its own every `beat_seconds`, `farewell` in the last one.
     """
@@ -124,12 +123,10 @@ class DiskThread:
         self._file: tuple[int, int] | None = None
         """Names the file that is open, whatever is at its path by now."""
         self.kept: list[Piece] = []
-        """Pieces that could not be written; they go before everything else."""
+        """Pieces that could not be written: each batch has them before everything else."""
         self.retry_at = 0.0
         self.written = 0
         """Bytes of appended entries, all told."""
-        self.failing = False
-        """Whether the last transaction that is over was not written."""
         self._unwritten = Trouble()
         self._unsynced = Trouble()
         """What a sync failed of: the next may succeed without having written the same pages."""
@@ -165,15 +162,13 @@ class DiskThread:
                 raise
             if not waits and not alone:  # another process may write between the pieces
                 raise NotWhole from error
+            self.kept = []
             if alone or isinstance(error, CannotBegin):
                 self._fail(batch, error)
             else:
                 self._write_each(batch)
-
-    def take_kept(self) -> list[Piece]:
-        """Hand out what could not be written, to go before everything else."""
-        kept, self.kept = self.kept, []
-        return kept
+        else:
+            self.kept = []
 
     def _write_each(self, batch: list[Piece]) -> None:
         for index, piece in enumerate(batch):
@@ -186,22 +181,16 @@ class DiskThread:
 
     def _transact(self, batch: list[Piece]) -> None:
         """Write all of it in one transaction, or raise and write nothing."""
-        connection = self.cursor.connection
-        changes = connection.total_changes
         try:
             self._begin(batch)
             self._perform(batch)
             self.cursor.execute("COMMIT")
         except BaseException:
-            self.failing = True
             self._roll_back()
             raise
-        self.failing = False
         for piece in batch:
             if isinstance(piece, WriteBehind):
                 self._is_over(piece)
-        if self._unwritten.why and not self.kept and connection.total_changes != changes:
-            self._unwritten.over()
 
     def _begin(self, batch: Sequence[Piece] = ()) -> None:
         """Begin a transaction. Where it is not `on_disk` that syncs, SQLite does so for a durable job."""
@@ -251,10 +240,11 @@ class DiskThread:
 
     def _fail(self, batch: list[Piece], error: Exception) -> None:
         """End jobs with the error. Keep appends if the engine failed; drop them if they can never be written."""
-        again = isinstance(error, sqlite3.Error) and is_engines(error)
+        again, refused = is_engines(error), None
         for piece in batch:
             if isinstance(piece, WriteJob) and piece.future is not None:
                 piece.ends(None, unavailable(error))
+                refused = piece
             elif again:
                 self.kept.append(piece)
             else:
@@ -264,7 +254,7 @@ class DiskThread:
         if self.kept:
             self.retry_at = time.monotonic() + RETRY_SECONDS
         if again:
-            self._unwritten.tell("the store cannot be written", error, str(unavailable(error)))
+            self._unwritten.tell("the store cannot be written", error, str(unavailable(error)), refused)
 
     def _is_over(self, piece: WriteBehind) -> None:
         """It is written, or never can be."""
@@ -369,8 +359,30 @@ class DiskThread:
         except BaseException:
             self._roll_back()
             raise
-        if not self.kept and self._unwritten.why != DAMAGED:  # the lease has pages of its own
-            self._unwritten.over()
+
+    def _keep_lease(self) -> None:
+        """Extend the lease. Trouble is over with it if nothing that could not be written is left. With the lock held.
+
+        What was refused is tried again and undone, since the lease may be written where nothing else is: it has pages
+        of its own. Those that the work has changed and that it found there are written as they were.
+        """
+        self._alone(self._beat)
+        if self.kept:
+            return
+        if (refused := self._unwritten.refused) is not None:
+            self.cursor.execute("PRAGMA shrink_memory")  # forgets what was read of a file that was damaged
+            self._alone(partial(self._undone, refused))
+        self._unwritten.over()
+
+    def _undone(self, job: WriteJob, cursor: sqlite3.Cursor) -> None:
+        """Do the work of a job and undo it. Raises what keeps it from being done."""
+        cursor.execute("SAVEPOINT refused")
+        try:
+            self._perform([job])
+        except Exception as error:
+            if is_engines(error):
+                raise
+        cursor.execute("ROLLBACK TO refused")
 
     def _wait_at_most(self, seconds: float) -> None:
         """For other processes."""
@@ -456,9 +468,9 @@ class DiskThread:
                     self.on_disk(())
                 try:
                     with self.held():
-                        self._alone(self._beat)
+                        self._keep_lease()
                 except sqlite3.Error as error:
-                    self._unwritten.tell("the store's lease could not be refreshed", error, str(unavailable(error)))
+                    self._unwritten.tell("the store cannot be written", error, str(unavailable(error)))
                 beat_at = time.monotonic() + self._beat_seconds
 
 

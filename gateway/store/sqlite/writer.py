@@ -88,10 +88,10 @@ class Writer:
 
     @property
     def quick(self) -> bool:
-        """Whether a new run may be written behind: the event loop writes, the last transaction was written, and runs
+        """Whether a new run may be written behind: the event loop writes, the store takes what it is given, and runs
         are over before they are due.
         """
-        return self._disk.shared and not self._disk.failing and self.queue.quick
+        return self._disk.shared and not self._disk.trouble and self.queue.quick
 
     @property
     def trouble(self) -> str:
@@ -170,7 +170,7 @@ class Writer:
     def _take(self) -> list[Piece]:
         disk, queue = self._disk, self.queue
         if disk.kept and (queue or self._stopping or time.monotonic() >= disk.retry_at):
-            return disk.take_kept() + queue.take(LONGEST_BATCH)
+            return disk.kept + queue.take(LONGEST_BATCH)
         return queue.take(LONGEST_BATCH)
 
     def _write(self, batch: list[Piece]) -> None:

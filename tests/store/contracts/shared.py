@@ -66,6 +66,31 @@ class SharedContract(MailContract, SharedAllowancesContract):
             assert await store.events(one.id) == [entry(1), *tokens(2, 100)]
             assert await whole(store.open_artifact("a")) == b"file"
 
+    async def test_trouble_is_over_once_what_was_refused_could_be_written_and_not_when_something_else_was(
+        self, place: Place
+    ) -> None:
+        async def beaten() -> bool:
+            return await place.sql("SELECT expires_at FROM leases") != lease
+
+        async def well() -> bool:
+            return not store.trouble
+
+        async with place.opened(lease_seconds=0.3) as store:
+            one, refused = make_run(), make_run()
+            await store.create_run(one, [entry(1)], reserved=9)
+            await place.sql("ALTER TABLE runs RENAME TO away")
+            with pytest.raises(Unavailable):
+                await store.create_run(refused, [entry(1)], reserved=9)
+            await store.create_thread(make_thread())
+            for _ in range(2):
+                lease = await place.sql("SELECT expires_at FROM leases")
+                await eventually(beaten)
+            assert store.trouble == "the store failed"
+            await place.sql("ALTER TABLE away RENAME TO runs")
+            await eventually(well)
+            assert await store.runs(RunQuery()) == [one], "what was refused has not happened"
+            assert (await store.create_run(refused, [entry(1)], reserved=9)).active
+
     async def test_appends_reach_other_processes_within_moments(self, place: Place) -> None:
         async with place.opened() as writer, place.opened() as reader:
             one = make_run()
