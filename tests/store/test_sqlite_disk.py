@@ -114,6 +114,41 @@ async def test_what_begins_the_log_anew_is_written_with_the_checkpoint_and_not_b
     await store.close()
 
 
+class NoRoom:
+    """A cursor whose file takes no pages of the log."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        if "wal_checkpoint" in sql:
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._cursor.execute(sql, *values)
+
+
+async def test_a_log_that_cannot_be_moved_to_its_file_is_told_of_once_and_refuses_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(path, lease_seconds=3600.0)
+    await store.open()
+    there = store._writer._disk
+    whole = there.cursor
+    there.cursor = NoRoom(whole)  # type: ignore[assignment]
+    for _ in range(3):
+        there.do(there.checkpoint)
+    await store.create_run(make_run(), [entry(1)], reserved=9)  # on the disk: the thread has done all before
+    assert not store.trouble
+    there.cursor = whole
+    there.do(there.checkpoint)
+    await store.create_run(make_run(), [entry(1)], reserved=9)
+    await store.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and "cannot be moved to its file: database or disk is full" in told[0], told
+
+
 class Meanwhile:
     """A cursor. What another connection reads ends when a checkpoint has left what was written since it began."""
 

@@ -130,6 +130,8 @@ class DiskThread:
         self._unwritten = Trouble()
         self._unsynced = Trouble()
         """What a sync failed of: the next may succeed without having written the same pages."""
+        self._unmoved = Trouble()
+        """What checkpoints fail of. What is written is in the WAL, so that nothing is refused for it."""
 
     @property
     def trouble(self) -> str:
@@ -347,8 +349,10 @@ class DiskThread:
                     self._wait_at_most(schema.BUSY_SECONDS)
                 if self._path is not None:
                     self._alone(self._beat)  # the first write to a new WAL makes SQLite sync: not on the event loop
-        except sqlite3.Error:
-            logger.warning("the store's log could not be moved to its file", exc_info=True)
+        except sqlite3.Error as error:
+            self._unmoved.tell("the store's log cannot be moved to its file", error, str(unavailable(error)))
+        else:
+            self._unmoved.over()
 
     def _alone(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         """Do the store's own work (the lease) in a transaction of its own, not synced. With the lock held."""
