@@ -12,6 +12,7 @@ import msgspec
 from gateway.access.options import ANONYMOUS
 from gateway.contract.options import EVERY_OTHER, ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import Limited, Unavailable
+from gateway.core.types import IfBusy, RunRequest
 
 Key: TypeAlias = tuple[str, str]
 """Of what is counted: the limit and whose it is."""
@@ -95,16 +96,14 @@ class Slots(msgspec.Struct, eq=False):
 
     def free(self) -> None:
         """It is over, or never came to be. Again: no effect."""
-        used, taken, self.taken = self.used, self.taken, ()
-        if self.turnover.watched:
+        used, taken, self.taken, watched = self.used, self.taken, (), self.turnover.watched
+        if watched:
             self.turnover.freed(key for key, _ in taken)
         for key, _ in taken:
-            left = used[key] - 1
-            if left:
+            if left := used.pop(key) - 1:
                 used[key] = left
-            else:
-                del used[key]
-                self.turnover.watched.pop(key, None)
+            elif watched:
+                watched.pop(key, None)
 
 
 class UsageLimits:
@@ -192,63 +191,37 @@ class UsageLimits:
         if shared is not None:
             self.rates.add(("door", door), shared)
 
-    def run(
-        self,
-        door: str,
-        client: str | None,
-        route: str,
-        limits: RouteLimits,
-        *,
-        thread: str | None = None,
-        part: bool = False,
-        queues: bool = False,
-    ) -> Slots:
-        """Count a run that is to be started. The caller frees the slots.
-
-        part: another run counts for its client and its door. queues: it waits for its turn on its thread.
-
-        Raises Limited, Unavailable.
-        """
-        starts, limited = self._limits(door, client, route, limits, thread, part=part)
+    def run(self, asked: RunRequest, route: str, limits: RouteLimits) -> Slots:
+        """Count a run that is to be started, for a route. The caller frees the slots. Raises Limited, Unavailable."""
+        starts, limited = self._limits(asked, route, limits)
         if starts is not None and (wait := self.rates.wait(("route", route), starts)):
-            raise self._over(door, "route_starts", Unavailable, f"too many runs of {route} are started", wait)
-        slots = self._take(door, limited, queues=queues)
+            why = f"too many runs of {route} are started"
+            raise self._over(asked.protocol, "route_starts", Unavailable, why, wait)
+        slots = self._take(asked.protocol, limited, queues=asked.if_busy is IfBusy.ENQUEUE)
         if starts is not None:
             self.rates.add(("route", route), starts)
         return slots
 
-    def goes_on(
-        self,
-        door: str,
-        client: str | None,
-        route: str,
-        limits: RouteLimits,
-        *,
-        thread: str | None,
-        part: bool = False,
-    ) -> Slots:
+    def goes_on(self, asked: RunRequest, route: str, limits: RouteLimits) -> Slots:
         """Count a run that was started before, by a process that is no more. It is never refused."""
-        return self._take(
-            door, self._limits(door, client, route, limits, thread, part=part)[1], queues=False, check=False
-        )
+        return self._take(asked.protocol, self._limits(asked, route, limits)[1], queues=False, check=False)
 
-    def _limits(
-        self, door: str, client: str | None, route: str, limits: RouteLimits, thread: str | None, *, part: bool
-    ) -> tuple[float | None, Sequence[Taken]]:
+    def _limits(self, asked: RunRequest, route: str, limits: RouteLimits) -> tuple[float | None, Sequence[Taken]]:
         """How many runs of a route may be started a second, and what else of one is limited. What is the same for all
-        of a route's is made once.
+        of a route's is made once. A part of another run counts for its route alone.
         """
+        door = asked.protocol
         known = self._routes.get((door, route))
         if known is None or known[0] is not limits:
             if len(self._routes) > MOST_RATES:
                 self._routes.clear()
             known = self._routes[door, route] = limits, *self._of_route(door, route, limits)
         _, starts, limited = known
-        if part:
+        if asked.part_of is not None:
             return starts, [taken for taken in limited if taken[0][0] == "route_runs"]
-        if thread is not None and self._queue is not None:
+        if (thread := asked.thread) is not None and self._queue is not None:
             limited = [((QUEUE, thread), self._queue), *limited]
-        if client is not None and (most := self._of(door, client).runs) is not None:
+        if (client := asked.principal) is not None and (most := self._of(door, client).runs) is not None:
             limited = [(("client_runs", client), most), *limited]
         return starts, limited
 

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from functools import partial
 from typing import Unpack
 
 import msgspec
@@ -452,14 +451,11 @@ class LiveRun:
             try:
                 if type(end) is not e.RunFinished or end.origin is not None:  # a document is encoded already
                     end = delta.sound(end)
-                conclude = partial(
-                    self.record.conclude, self.agent, self.thread, self.artifacts, recalled=self._recalled
-                )
                 if self.interceptor is None:
-                    await conclude(end)
+                    await self._conclude(end)
                 else:
                     async with self.interceptor.concluding(end) as last:
-                        await conclude(last)
+                        await self._conclude(last)
             except TakenOver as error:
                 self.hand_over(error)
             except Exception as error:  # whatever it is, the run has ended
@@ -479,6 +475,9 @@ class LiveRun:
         self._commons.ended(self)
         if self._then is not None:
             self._then()
+
+    def _conclude(self, end: e.Event) -> Coroutine[None, None, None]:
+        return self.record.conclude(self.agent, self.thread, self.artifacts, end, recalled=self._recalled)
 
     async def cancel(self, reason: str) -> None:
         """Store the wish, answer what is open as cancelled, tell the agent, set the grace running. Raises TakenOver."""

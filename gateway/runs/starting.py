@@ -181,14 +181,7 @@ class Starter:
 
     async def _start_new(self, call: StartRun, entry: Entry, caller: Caller | None, *, told: bool) -> Run:
         run_id, request, files = call.run, call.request, call.files
-        slots = self._limits.run(
-            request.protocol,
-            request.principal,
-            *entry.limited,
-            thread=request.thread,
-            part=request.part_of is not None,
-            queues=request.if_busy is IfBusy.ENQUEUE,
-        )
+        slots = self._limits.run(request, *entry.limited)
         preparing: Preparing | None = None
         entry.begin()
         try:
@@ -411,14 +404,7 @@ class Starter:
         run = live.record.run
         self.live[run.id] = live
         if run.id not in self._slots:
-            asked = run.request
-            self._slots[run.id] = self._limits.goes_on(
-                asked.protocol,
-                asked.principal,
-                *live.entry.limited,
-                thread=asked.thread,
-                part=asked.part_of is not None,
-            )
+            self._slots[run.id] = self._limits.goes_on(run.request, *live.entry.limited)
 
     def begin(self, live: LiveRun, work: Coroutine[None, None, None], slots: Slots | None = None) -> None:
         """Begin a run's task. `slots`: those that it takes; None if it did so in another process. It uses its entry's

@@ -11,6 +11,7 @@ from gateway.access.limits import MOST_RATES, Rates, Turnover
 from gateway.access.options import AuthenticatingOptions
 from gateway.contract.options import ClientLimits, DoorLimits, InboundOptions, RouteLimits
 from gateway.core.errors import Limited, Unavailable
+from gateway.core.types import IfBusy, RunRequest
 from tests.limits.rig import Clock
 
 FREE = RouteLimits()
@@ -29,8 +30,11 @@ def door(**limits: Any) -> AuthenticatingOptions:
     )
 
 
-def started(limits: UsageLimits, client: str | None = "ana", **more: Any) -> Any:
-    return limits.run("door", client, more.pop("route", "echo"), more.pop("at", FREE), **more)
+def started(
+    limits: UsageLimits, client: str | None = "ana", *, door: str = "door", route: str = "echo", **more: Any
+) -> Any:
+    at = more.pop("at", FREE)
+    return limits.run(RunRequest(agent=route, input=None, protocol=door, principal=client, **more), route, at)
 
 
 def refused(limits: UsageLimits, kind: type[Unavailable], client: str | None = "ana", **more: Any) -> float:
@@ -82,12 +86,12 @@ def test_who_is_refused_is_told_to_come_again_when_a_place_is_likely_to_be_free(
 
 def test_a_client_is_the_same_at_every_door_and_whoever_nobody_asked_is_none() -> None:
     limits = UsageLimits(client=ClientLimits(runs=1, requests=1))
-    limits.run("one", "ana", "echo", FREE)
+    started(limits, door="one")
     with pytest.raises(Limited):
-        limits.run("other", "ana", "echo", FREE)
+        started(limits, door="other")
     for client in (None, "anonymous"):
         for _ in range(3):
-            limits.run("one", client, "echo", FREE)
+            started(limits, client, door="one")
             limits.request("one", client)
 
 
@@ -108,14 +112,14 @@ def test_a_limit_that_is_left_out_is_the_general_one_and_null_is_none() -> None:
     limits = UsageLimits(door=DoorLimits(runs=1, requests=1), doors=doors)
     for name, most in (("given", 2), ("plain", 1)):
         for _ in range(most):
-            limits.run(name, None, "echo", FREE)
+            started(limits, None, door=name)
         with pytest.raises(Unavailable):
-            limits.run(name, None, "echo", FREE)
+            started(limits, None, door=name)
         limits.request(name, None)
         with pytest.raises(Unavailable):
             limits.request(name, None)
     for _ in range(5):
-        limits.run("none", None, "echo", FREE)
+        started(limits, None, door="none")
 
 
 def test_a_door_that_is_full_is_unavailable_to_everybody() -> None:
@@ -124,7 +128,7 @@ def test_a_door_that_is_full_is_unavailable_to_everybody() -> None:
     for client in ("ana", "bob", None):
         started(limits, client)
     assert refused(limits, Unavailable, "bob") == 1
-    limits.run("other", "bob", "echo", FREE)
+    started(limits, "bob", door="other")
     assert told == [("door", "door_runs")]
 
 
@@ -176,18 +180,19 @@ def test_only_a_run_that_waits_for_its_turn_is_refused_by_the_queue_of_its_threa
     told: list[tuple[str, str]] = []
     limits = UsageLimits(queue=2, refused=lambda *what: told.append(what))
     first = started(limits, thread="t")
-    started(limits, thread="t", queues=True)
-    refused(limits, Limited, thread="t", queues=True)
-    started(limits, thread="other", queues=True)
+    started(limits, thread="t", if_busy=IfBusy.ENQUEUE)
+    refused(limits, Limited, thread="t", if_busy=IfBusy.ENQUEUE)
+    started(limits, thread="other", if_busy=IfBusy.ENQUEUE)
     started(limits, thread="t")
     first.free()
-    refused(limits, Limited, thread="t", queues=True)
+    refused(limits, Limited, thread="t", if_busy=IfBusy.ENQUEUE)
     assert told == [("door", "thread_queue")] * 2
 
 
 def test_a_run_that_goes_on_from_before_counts_and_is_never_refused() -> None:
     limits = UsageLimits(client=ClientLimits(runs=1), door=DoorLimits(runs=1))
-    slots = [limits.goes_on("door", "ana", "echo", FREE, thread=None) for _ in range(2)]
+    asked = RunRequest(agent="echo", input=None, protocol="door", principal="ana")
+    slots = [limits.goes_on(asked, "echo", FREE) for _ in range(2)]
     refused(limits, Limited)
     slots[0].free()
     refused(limits, Limited)
@@ -306,7 +311,7 @@ def test_a_connection_counts_as_a_request_and_one_that_is_refused_as_none() -> N
 def test_nothing_is_limited_by_itself_and_no_thread_has_no_queue() -> None:
     for limits in (UsageLimits(), UsageLimits(queue=1)):
         for _ in range(3):
-            started(limits, queues=True)
+            started(limits, if_busy=IfBusy.ENQUEUE)
     free = UsageLimits()
     for _ in range(3):
-        started(free, thread="t", queues=True)
+        started(free, thread="t", if_busy=IfBusy.ENQUEUE)
