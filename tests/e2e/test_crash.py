@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from tests.e2e.conftest import routes
 from tests.support import peers
 from tests.support.processes import Gateway, Process
+from tests.support.processes import start as start_program
 
 PATIENCE = 60.0
 WATCHED = "5 seconds"
@@ -146,6 +148,39 @@ def test_an_open_question_survives_the_kill_and_its_answer_ends_the_run(crash: C
     whole = settled(crash.client, crash.asking)
     assert whole["run"]["status"] == "success", whole
     assert "after the crash" in json.dumps(whole["output"]["values"])
+
+
+def test_who_waits_for_a_run_of_a_gateway_that_stops_is_told_in_the_protocols_words_and_the_run_goes_on(
+    agent_protocol_server: Process, tmp_path: Path
+) -> None:
+    with (
+        peers.agent_connect_agent() as agent,
+        Gateway(routes(agent_protocol_server, agent) + "limits: {shutdown: 1s}\n", tmp_path) as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=PATIENCE) as client,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def started(peer: str, program: str, *args: str) -> Process:
+            argv = [str(peers.peer_python(peer)), "-P", str(peers.PEERS / program), *args]
+            return stack.enter_context(start_program(argv))
+
+        def under_way() -> int:
+            runs = client.get("/admin/runs").json()["runs"]
+            return sum(run["agent"] == "slow" and run["status"] == "running" for run in runs)
+
+        url = f"{gateway.url}/agent-connect"
+        said = ["--message", WATCHED]
+        waits = started("agntcy-acp", "agent_connect_client.py", "wait", "--url", url, "--name", "slow", *said)
+        steps = ["steps", "--url", f"{gateway.url}/agent-protocol/slow", "--input", WATCHED, "--limit", "1"]
+        executes = started("e2b-client", "agent_protocol_client.py", *steps)
+        gateway.process.wait_until(lambda: under_way() == 2, "working for both", PATIENCE)
+        gateway.process.signal(signal.SIGTERM)
+        for refused in (peers.lines_of(waits)[-1]["error"], peers.lines_of(executes)[-1]["error"]):
+            assert refused["status"] == 503 and "go on at its next start" in json.dumps(json.loads(refused["body"]))
+        assert gateway.process.wait(PATIENCE) == 0
+        gateway.restart()
+        gateway.process.wait_until(lambda: under_way() == 0, "over with both", PATIENCE)
+        assert [run["status"] for run in client.get("/admin/runs?agent=slow").json()["runs"]] == ["success"] * 2
 
 
 def test_a_run_that_ends_while_the_disk_is_full_fails_and_its_thread_goes_on_when_it_is_not(

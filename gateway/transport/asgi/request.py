@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.core.errors import InterlinguaError, Invalid, NotFound, TooLarge
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, TooLarge, Unavailable
 
 T = TypeVar("T")
 
@@ -420,6 +420,10 @@ async def respond(
         if error.detail:
             log.info("%s %s: %s (%s)", request.method, request.scope["path"], error, error.detail)
         reply = refusal(error)
+    except asyncio.CancelledError:  # by the server: the gateway stops, and the request has had its time
+        if not request.begun:
+            await request.answer(refusal(Unavailable("the gateway is stopping; its runs go on at its next start")))
+        raise
     except Exception:
         if request.begun:
             raise
