@@ -46,8 +46,8 @@ SMALL_BATCH = 256
 CHECKPOINT_PAGES = 2000
 """About how many pages are written to the WAL before a checkpoint moves them to the file."""
 PAGE_BYTES = 4096
-PAGES_A_PIECE = 4
-"""About how many pages each piece writes in addition to its own bytes."""
+PAGES_A_BATCH, PAGES_A_PIECE = 4, 1
+"""About how many pages a batch writes, and each piece of it, in addition to its own bytes: new rows share pages."""
 PLACES = 256
 PLACE_BYTES = 4096
 """The most runs that have no row yet, and the most bytes of one."""
@@ -175,7 +175,7 @@ class Writer:
 
     def _write(self, batch: list[Piece]) -> None:
         size = sum(map(_size, batch))
-        self._pages += PAGES_A_PIECE * len(batch) + size // PAGE_BYTES
+        self._pages += PAGES_A_BATCH + PAGES_A_PIECE * len(batch) + size // PAGE_BYTES
         if self._disk.shared and size <= SMALL_BYTES and len(batch) <= SMALL_BATCH:
             try:
                 self._disk.write(batch, waits=False)
