@@ -473,8 +473,7 @@ class LiveRun:
         self.log.close()
         self.record.wake()
         self._commons.ended(self)
-        if self._then is not None:
-            self._then()
+        self._leave()
 
     def _conclude(self, end: e.Event) -> Coroutine[None, None, None]:
         return self.record.conclude(self.agent, self.thread, self.artifacts, end, recalled=self._recalled)
@@ -520,8 +519,7 @@ class LiveRun:
             log.warning("%s: this one was stopped, or slow, for longer than its lease", why)
             self._commons.ended(self)
             self.detach(why)
-            if self._then is not None:
-                self._then()
+            self._leave()
 
     def _interrupt(self) -> None:
         """Cancel the run's own task, unless it is at its last step. Nobody else cancels it, but for its clock."""
@@ -558,6 +556,11 @@ class LiveRun:
         await self.until(lambda: self.ended)
 
     # --- inside ------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then()
 
     def _give_up_questions(self) -> None:
         """Answer what is open as cancelled."""

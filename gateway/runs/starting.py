@@ -117,7 +117,7 @@ class Starter:
         )
         self._queues = ThreadQueues()
         self._owed = UnwrittenEnds(self.live)
-        self._memory = EndedRuns()
+        self._memory = FailedRuns()
         self._unfinished = TaskSet()
         """Tasks that `close` waits for: cancels that agents are being told of, ends of runs that were given up."""
         self._by_id: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -455,7 +455,8 @@ class Starter:
             self._queues.ended(thread)
         if entry.preparing is not None:
             entry.preparing.unprepare(live)
-        self._memory.add(live)
+        if run.failure is not None:
+            self._memory.add(live)
 
     def wait_for(self, work: asyncio.Future[None]) -> None:
         self._unfinished.hold(work)
@@ -546,18 +547,18 @@ COLLECT_SECONDS = 1.0
 """Before the collector is called, so that clients see the end of the last run first."""
 
 
-class EndedRuns:
-    """Collects what ended runs leave in memory, by its size. One per engine.
+class FailedRuns:
+    """Collects what failed runs leave in memory, by its size. One per engine.
 
-    What adapters make of a run refers to itself, and the collector, which counts objects and not bytes, would leave a
-    gigabyte of a few large messages uncollected.
+    An error refers to the frames it came through, and they to it. The collector, which counts objects and not bytes,
+    would leave a gigabyte of a few large messages uncollected. A run without an error refers nowhere to itself.
     """
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def add(self, live: LiveRun) -> None:
-        """Called when a run has ended."""
+        """Called when a run has failed."""
         self._bytes += live.log.bytes
         try:
             self._bytes += len(msgspec.json.encode(live.record.run.request.input))

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.contract import Batch, RunContext, Watch
 from gateway.core import events as e
+from gateway.core.errors import AgentFailed
 from gateway.runs import starting
 from gateway.runs.engine import Engine
 from gateway.runs.live import LiveRun
@@ -59,16 +60,16 @@ async def test_a_watch_that_is_over_is_gone_from_memory_with_what_followed(left:
 
 
 @pytest.mark.parametrize("great", ["what it takes", "what it says"])
-async def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
+async def test_great_runs_that_their_errors_hold_in_a_circle_are_collected(
     great: str, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starting, "COLLECT_BYTES", 50_000)
     monkeypatch.setattr(starting, "COLLECT_SECONDS", 0.0)
 
     async def agent(context: RunContext) -> None:
-        circle = [context]
-        circle.append(circle)  # type: ignore[arg-type]
-        context.emit(e.PartDelta(part="text", delta="x" * (60_000 if great == "what it says" else 1)), e.RunFinished())
+        context.emit(e.PartDelta(part="text", delta="x" * (60_000 if great == "what it says" else 1)))
+        error = AgentFailed("it is broken")  # its traceback has this frame
+        raise error
 
     scripted = Scripted(agent)
     async with engine((route(), scripted)) as gateway:

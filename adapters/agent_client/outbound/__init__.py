@@ -179,6 +179,6 @@ class AgentClientOutbound:
 def _learn(session: AgentSession, method: str, params: Raw, result: Raw) -> None:
     if method == "session/set_mode":
         mode = jsonrpc.members(params).get("modeId")
-        session.settings.set_mode(jsonrpc.unpack(mode) if mode else None)
+        session.set_mode(jsonrpc.unpack(mode) if mode else None)
     if method in ("session/set_mode", "session/set_config_option"):
-        session.settings.settle(jsonrpc.unpack(result))
+        session.settle(jsonrpc.unpack(result))

@@ -10,8 +10,7 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -173,14 +172,23 @@ class AgentConnections:
 # --- how long a session keeps its connection ------------------------------------------------------------------------
 
 
+class LeasedSession(Protocol):
+    """The session that a lease is for."""
+
+    @property
+    def client_is_there(self) -> bool: ...
+    def unused(self) -> None: ...
+
+
 class ConnectionLease:
     """One session's. Enter it to work with the session; `connect` is called inside."""
 
-    def __init__(self, idle: float, client_is_there: Callable[[], bool], unused: Callable[[], None]) -> None:
-        """`unused` is called when it was not in use, and no client there, for `idle` seconds."""
+    def __init__(self, idle: float, session: LeasedSession | None) -> None:
+        """`session` is told that it is `unused` when it was not in use, and no client there, for `idle` seconds. None:
+        that of a run, which has it for as long as there is one.
+        """
         self._idle = idle
-        self._client_is_there = client_is_there
-        self._unused = unused
+        self._session = session
         self._users = 0
         self._of: SharedConnection | None = None
         self._connection: AgentConnection | None = None
@@ -253,12 +261,13 @@ class ConnectionLease:
             self._timer = None
 
     def _rest(self, late: bool = False) -> None:
-        if self._users:
+        session = self._session
+        if self._users or session is None:
             return
-        if not self._client_is_there():
+        if not session.client_is_there:
             self.release()
             if late:
-                self._unused()
+                session.unused()
                 return
         self.stop()
         self._timer = asyncio.get_running_loop().call_later(self._idle, self._rest, True)

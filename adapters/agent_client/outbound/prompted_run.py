@@ -268,7 +268,7 @@ async def _configured(
             if error.error.code not in (jsonrpc.INVALID_PARAMS, jsonrpc.METHOD_NOT_FOUND):
                 raise
             raise Invalid(f"the agent does not take {name}: {error}", path=f"/config/{name}") from error
-        session.settings.settle(jsonrpc.unpack(result), in_run=True)
+        session.settle(jsonrpc.unpack(result), in_run=True)
     return True
 
 

@@ -112,39 +112,6 @@ class Stray(enum.StrEnum):
     KNOWN = "known"
 
 
-class SessionSettings(KnownSettings):
-    """What the agent says of its modes and options is told the conversation. Made by its session."""
-
-    def __init__(self, tell: Callable[[ThreadUpdate], None]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def settle(self, result: Any, *, in_run: bool = False) -> None:
-        """Remember and record what an answer of the agent's says of modes and options.
-
-        Within a run it is put as the agent itself would in an update, since whoever watches the run is told.
-        """
-        if not isinstance(result, dict):
-            return
-        self.answered(result)
-        modes, options = result.get("modes"), result.get("configOptions")
-        if isinstance(modes, dict):
-            self._record("current_mode_update" if in_run else "modes", modes, "currentModeId")
-        if isinstance(options, list):
-            self._record("config_option_update" if in_run else "config_options", options, "configOptions")
-
-    def set_mode(self, mode: Any) -> None:
-        if self.modes is not None:
-            self.heard("current_mode_update", {"currentModeId": mode})
-            self._record("modes", self.modes)
-
-    def _record(self, kind: str, data: Any, key: str = "") -> None:
-        if kind.endswith("_update"):
-            value = data.get(key) if isinstance(data, dict) else data
-            data = {"sessionUpdate": kind, key: value}
-        self._tell(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
-
-
 class SessionCommands:
     """The commands that the agent runs in one session: in the route's workspace, and at its clients."""
 
@@ -198,11 +165,11 @@ class AgentSession:
         self.connection: AgentConnection | None = None
         self.spoken: SpokenSession = V1.session()
         self.work: Foreground | None = None
-        self.settings = SessionSettings(self._settled)
+        self.settings = KnownSettings()
         self.commands = SessionCommands()
         self.calls: dict[str, None] = {}
         self.lock = asyncio.Lock()
-        self.lease = ConnectionLease(idle, self._client_is_there, self._forget_context)
+        self.lease = ConnectionLease(idle, self if thread is not None else None)
         self._detached = detached
         self._unused = unused
         self._context: ThreadContext | None = None
@@ -278,12 +245,41 @@ class AgentSession:
         """Called when the session is in use, with the newest view of the conversation."""
         self._context = context
 
-    def _client_is_there(self) -> bool:
+    @property
+    def client_is_there(self) -> bool:
         return self._context is not None and self._context.caller is not None
 
-    def _forget_context(self) -> None:
+    def unused(self) -> None:
         self._context = None  # that of a run is large
         self._unused(self)
+
+    # --- its modes and options ------------------------------------------------------------------------------------
+
+    def settle(self, result: Any, *, in_run: bool = False) -> None:
+        """Remember what an answer of the agent's says of modes and options, and tell the conversation.
+
+        Within a run it is put as the agent itself would in an update, since whoever watches the run is told.
+        """
+        if not isinstance(result, dict):
+            return
+        self.settings.answered(result)
+        modes, options = result.get("modes"), result.get("configOptions")
+        if isinstance(modes, dict):
+            self._set("current_mode_update" if in_run else "modes", modes, "currentModeId")
+        if isinstance(options, list):
+            self._set("config_option_update" if in_run else "config_options", options, "configOptions")
+
+    def set_mode(self, mode: Any) -> None:
+        if self.settings.modes is not None:
+            self.settings.heard("current_mode_update", {"currentModeId": mode})
+            self._set("modes", self.settings.modes)
+
+    def _set(self, kind: str, data: Any, key: str = "") -> None:
+        if kind.endswith("_update"):
+            value = data.get(key) if isinstance(data, dict) else data
+            data = {"sessionUpdate": kind, key: value}
+        if self.context is not None and self.thread is not None:
+            self.context.note(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
 
     # --- the runs in it -------------------------------------------------------------------------------------------
 
@@ -489,10 +485,6 @@ class AgentSession:
         if self.run is not None and self._stray is Stray.NEWS:
             self.run.aside(update, self.spoken.aside(update))
         elif self.context is not None:
-            self.context.note(update)
-
-    def _settled(self, update: ThreadUpdate) -> None:
-        if self.context is not None and self.thread is not None:
             self.context.note(update)
 
     def _governed(self, update: ThreadUpdate) -> ThreadUpdate | None:

@@ -263,7 +263,7 @@ class AgentSessions:
                 elif not there:
                     session.detach(connection)
                 raise
-            session.settings.settle(jsonrpc.unpack(result))
+            session.settle(jsonrpc.unpack(result))
             await self._record(session, record)
             return losing(result, lost)
 
@@ -407,7 +407,7 @@ class AgentSessions:
         if not isinstance(name, str) or not name or delta.sound(name) != name:
             raise AgentBroken(f"{self._connections.name} made a session without an id that can be kept")
         session.bind(connection, name)
-        session.settings.settle(answer, in_run=in_run)
+        session.settle(answer, in_run=in_run)
 
     async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss, if it cannot have all of them."""
@@ -440,7 +440,7 @@ class AgentSessions:
         except BaseException:
             session.detach(connection)
             raise
-        session.settings.settle(jsonrpc.unpack(result), in_run=in_run)
+        session.settle(jsonrpc.unpack(result), in_run=in_run)
         session.recorded(known)
         return True
 

@@ -109,7 +109,7 @@ class DeltaEncoder:
         self._native = native(agent) is not None
         self._now = Output(agent)
         self._sent: Fold | None = None  # None: the same as `_now`
-        self._unsent = Unsent(self._length)
+        self._unsent = Unsent()
         self._empty = True  # nothing is in the document
         self._told = False
         self._begun = self._joined = False  # joined: the run's beginning was not seen
@@ -193,7 +193,7 @@ class DeltaEncoder:
             if change is ABSENT:
                 change = self._rewritten(now.rewritten)
             elif self._unsent:
-                change = self._unsent.held(change)
+                change = self._unsent.held(change, self._length)
         self._say(change, out, beyond)
 
     def _fork(self) -> None:

@@ -16,6 +16,8 @@ from gateway.core.delta.algebra import is_number
 from gateway.core.types import Json
 
 Path = tuple[str | int, ...]
+Length = Callable[[str], int | None]
+"""How many items the array at a JSON pointer has in what was sent."""
 Route = Sequence[str | None]
 """How a delta addresses a place: keys, and None for the last item of an array."""
 _ALL: Final[dict[str | int, Any]] = {}
@@ -60,12 +62,11 @@ def nested(value: Json, route: Route) -> Json:
 
 
 class Unsent:
-    """The unsent places of one document. `length`: how many items the array at a JSON pointer has in what was sent."""
+    """The unsent places of one document."""
 
-    __slots__ = ("_length", "_root")
+    __slots__ = ("_root",)
 
-    def __init__(self, length: Callable[[str], int | None]) -> None:
-        self._length = length
+    def __init__(self) -> None:
         self._root: dict[str | int, Any] | None = None
 
     def __bool__(self) -> bool:
@@ -117,25 +118,27 @@ class Unsent:
             if not trail:
                 self._root = None
 
-    def held(self, change: Json) -> Json:
+    def held(self, change: Json, length: Length) -> Json:
         """The part of a delta that may be sent: all but what is for an unsent place. ABSENT if nothing is left."""
-        return change if self._root is None else self._held(change, self._root, "")
+        return change if self._root is None else self._held(change, self._root, "", length)
 
-    def _held(self, change: Json, node: dict[str | int, Any], at: str) -> Json:
+    def _held(self, change: Json, node: dict[str | int, Any], at: str, length: Length) -> Json:
         if node is _ALL:
             return ABSENT
         if isinstance(change, dict):
             out = {}
             for key, part in change.items():
                 inner = node.get(key)
-                kept = part if inner is None else self._held(part, inner, f"{at}/{delta.escape(key)}")
+                kept = part if inner is None else self._held(part, inner, f"{at}/{delta.escape(key)}", length)
                 if kept is not ABSENT:
                     out[key] = kept
             return out or ABSENT
         if isinstance(change, list) and change:
-            last = (self._length(at) or 0) - 1
+            last = (length(at) or 0) - 1
             inner = node.get(last)
-            joint = change[0] if inner is None or change[0] is None else self._held(change[0], inner, f"{at}/{last}")
+            joint = change[0]
+            if inner is not None and joint is not None:
+                joint = self._held(joint, inner, f"{at}/{last}", length)
             if len(change) == 1 and joint is ABSENT:
                 return ABSENT
             return [None if joint is ABSENT else joint, *change[1:]]

@@ -383,6 +383,7 @@ class AgentConnectOutbound:
             await follower.conclude(verdict)
         finally:
             self._runs.pop(context.run.id, None)
+            follower.close()
 
     async def attach(self, context: RunContext) -> None:
         """Find the run again and see it to its end."""
@@ -395,6 +396,7 @@ class AgentConnectOutbound:
             await follower.conclude(await follower.again())
         finally:
             self._runs.pop(context.run.id, None)
+            follower.close()
 
     def _follower(self, context: RunContext, *, resumed: bool = False) -> Follower:
         can = (self._locator.agent or context.agent).capabilities

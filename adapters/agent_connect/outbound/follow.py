@@ -102,6 +102,10 @@ class Follower:
             self._asking = Poller(self._client, self._options, self._trace, self._decoder, self)
         return self._asking
 
+    def close(self) -> None:
+        """The run is over. Each of the two would keep the other, and all that was said, in memory."""
+        self._asking = None
+
     def found(self, remote: RemoteRun) -> None:
         """See `PolledRun`."""
         self.remote = remote

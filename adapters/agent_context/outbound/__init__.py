@@ -65,11 +65,11 @@ class AgentContextTurn(calls.CalledRun):
                 self._run = ToolRun(self.context, line, self.say, self._name)
             else:
                 target = self._name or (native(self.context.agent) or {}).get("id")
-                self._run = NativeRun(self.context, line, self.say, self.requests, target=target, how=self._how)
+                self._run = NativeRun(self, line, target=target, how=self._how)
             try:
                 return await self._run.go()
             finally:
-                self.over = True
+                self.over, self._run = True, None
 
     def _as_tool(self, *, native: bool) -> bool:
         return self._how == "tool" or (self._how == "auto" and not native)
@@ -89,7 +89,7 @@ class AgentContextTurn(calls.CalledRun):
             self._run.again()
 
     async def asked(self, method: str, params: Raw) -> Any:
-        if isinstance(self._run, NativeRun):
+        if isinstance(self._run, NativeRun) and method in (wire.MESSAGE, wire.ERROR):
             return await self._run.asked(method, params)
         return await super().asked(method, params)
 

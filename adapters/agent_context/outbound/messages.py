@@ -141,10 +141,10 @@ INPUT: Final = "input"
 """Kind of an interrupt that the agent did not name."""
 
 
-async def replied(requests: called_run.ServerRequests, payload: Json) -> JsonObject:
+async def replied(run: called_run.CalledRun, payload: Json) -> JsonObject:
     """The content that answers a message of type request: its question is put to the run's client."""
-    interrupt = question(payload, requests.numbered("question"))
-    return answered(interrupt, await requests.ask(interrupt))
+    interrupt = question(payload, run.numbered("question"))
+    return answered(interrupt, await run.ask(interrupt))
 
 
 def question(payload: Json, id: str) -> Interrupt:
@@ -199,22 +199,12 @@ Say = Callable[..., None]
 
 
 class NativeRun:
-    """One run over a line, made for it. `say` logs events; `target` is the agent's id there."""
+    """One run over a line, made for it. `target` is the agent's id there."""
 
-    def __init__(
-        self,
-        context: RunContext,
-        line: AgentLine,
-        say: Say,
-        requests: called_run.ServerRequests,
-        *,
-        target: str | None,
-        how: How,
-    ) -> None:
-        self._context = context
+    def __init__(self, run: called_run.CalledRun, line: AgentLine, *, target: str | None, how: How) -> None:
+        self._run = run
+        self._context = run.context
         self._line = line
-        self._say = say
-        self._requests = requests
         self._target = target
         self._how = how
         self._beside = SideEvents()
@@ -241,7 +231,7 @@ class NativeRun:
                 said = await self._answered(method, params)
                 if said.kind != wire.REQUEST:
                     return await self._ended(said)
-                content = await replied(self._requests, said.payload)
+                content = await replied(self._run, said.payload)
                 rest = {key: value for key, value in params.items() if key not in ("task", "wait")}
                 method, params = wire.MESSAGE, {**rest, "content": content}
             raise AgentBroken(f"the agent asks on after {MOST_ROUNDS} answers")
@@ -281,7 +271,7 @@ class NativeRun:
             return self._end.result()
         said = answers.result_of(read(asking.result(), method))
         if said.kind == wire.UPDATE:
-            self._say(*self._updated(said.payload, {}))
+            self._run.say(*self._updated(said.payload, {}))
         return await self._later() if said.kind in (wire.UPDATE, answers.ACKNOWLEDGED) else said
 
     async def _later(self) -> answers.AgentWord:
@@ -305,7 +295,7 @@ class NativeRun:
         if not payload or payload == {"messages": []}:  # all of it was told
             return e.RunFinished()
         if isinstance(payload, dict):
-            self._say(*self._beside.files(payload.get("artifacts")))
+            self._run.say(*self._beside.files(payload.get("artifacts")))
         same = self._context.run.request.protocol == wire.PROTOCOL
         # a client of this protocol gets the payload with its files
         payload, made = (payload, []) if same else await self._without_files(payload)
@@ -349,19 +339,15 @@ class NativeRun:
         return [] if method == mcp.PROGRESS and self._line.gateway else news(method, said)
 
     async def asked(self, method: str, params: Raw) -> Any:
-        """The result of a request of the agent's. Messages may come as requests: then they are answered, and a question
-        with its answer. Raises RpcError.
-        """
-        if method not in (wire.MESSAGE, wire.ERROR):
-            return await self._requests.answer(method, params)
+        """The result of a message or error that comes as a request; of a question it is the answer. Raises RpcError."""
         said = read(params or Raw(b"{}"), method, broken=False)
         if method == wire.ERROR:
             self._over(answers.broken(answers.error_of(said.get("error"))))
             return RECEIVED
         found = answers.message_of(said)
         if found.kind == wire.REQUEST and not self._end.done():
-            return {"content": await replied(self._requests, found.payload)}
-        self._say(*self._heard(said, asks=False))
+            return {"content": await replied(self._run, found.payload)}
+        self._run.say(*self._heard(said, asks=False))
         return RECEIVED
 
     def again(self) -> None:
@@ -405,7 +391,7 @@ class NativeRun:
             self._line.tell(wire.ERROR, note(error, self._line.correlation, wire.SELF))
 
     async def _answer(self, payload: Json) -> None:
-        content = await replied(self._requests, payload)
+        content = await replied(self._run, payload)
         meta = {wire.CORRELATION: self._line.correlation}
         target = {} if self._target is None else {"target": self._target}
         self._line.tell(wire.MESSAGE, {"source": self._source, **target, "content": content, META: meta})

@@ -32,8 +32,6 @@ RELAYED: Final = {SAMPLE: "sampling", ROOTS: "roots"}
 _KINDS: Final = {"sampling": ("context", "tools"), "roots": ()}
 """Capability -> what of it is declared in turn. Changes of the roots are not: they would have to be told."""
 
-Ask = Callable[[Interrupt], Awaitable[Answer]]
-
 
 def capabilities(caller: Caller | None, protocol: str, always: JsonObject) -> JsonObject:
     """Capabilities to declare for a run: `always`, and those of the run's client if it speaks `protocol` too.
@@ -49,48 +47,6 @@ def capabilities(caller: Caller | None, protocol: str, always: JsonObject) -> Js
         if declares(able, name):
             declared[name] = {kind: {} for kind in kinds if declares(able, name, kind)}
     return declared
-
-
-class ServerRequests:
-    """Answers the requests that belong to one run. `ask` puts a question to the run's client: see `CalledRun.ask`."""
-
-    def __init__(self, ask: Ask, caller: Callable[[], Caller | None], declared: JsonObject) -> None:
-        self.ask = ask
-        self._caller = caller
-        self._declared = declared
-        self._questions = 0
-
-    async def answer(self, method: str, params: Raw) -> Any:
-        """The result. Raises RpcError for an error answer."""
-        try:
-            if method == ELICIT:
-                return await self._elicited(params)
-            if RELAYED.get(method) in self._declared:
-                return await self._relayed(method, params)
-        except RpcError:
-            raise
-        except Invalid as error:
-            raise RpcError(jsonrpc.INVALID_PARAMS, str(error), {"path": error.path}) from error
-        except InterlinguaError as error:
-            raise RpcError(jsonrpc.INTERNAL_ERROR, str(error)) from error
-        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
-
-    def numbered(self, kind: str) -> str:
-        """An id for the next question of the run."""
-        self._questions += 1
-        return f"{kind}-{self._questions}"
-
-    async def _elicited(self, params: Raw) -> JsonObject:
-        interrupt = forms.elicitation(read(params), self.numbered("elicitation"))
-        if interrupt.payload["mode"] == forms.URL and not declares(self._declared, "elicitation", forms.URL):
-            raise Invalid("the client has not declared this mode", path="/mode")
-        return forms.elicitation_result(await self.ask(interrupt), interrupt.payload)
-
-    async def _relayed(self, method: str, params: Raw) -> Raw:
-        caller = self._caller()
-        if caller is None:
-            raise Unavailable("the client has gone")
-        return await caller.ask(method, params or Raw(b"{}"))
 
 
 def read(params: Raw) -> JsonObject:
@@ -110,7 +66,7 @@ DRAIN_BYTES = 256 * 1024
 class CalledRun(ABC):
     """One run, and the CallListener of its call. `run` is its whole life; `cancel` may come at any time.
 
-    declared: the capabilities to declare for it, see `TargetPools.lease`. requests: answers what the server asks.
+    declared: the capabilities to declare for it, see `TargetPools.lease`.
     over: nothing more is expected: what still comes is counted as `late`.
     losses: what could not be said, by name; the run is told when it ends.
     """
@@ -121,10 +77,10 @@ class CalledRun(ABC):
         """always: the gateway's own capabilities. Those of the run's client are added, if it speaks `protocol`."""
         self.context = context
         self.declared = capabilities(context.caller, protocol, always)
-        self.requests = ServerRequests(self.ask, lambda: context.caller, self.declared)
         self.over = False
         self.losses: dict[str, int] = defaultdict(int)
         self._questions: set[str] = set()
+        self._numbered = 0
         self._scope = Deadline()
         self._stopped = False
         self._held: list[e.Event] = []
@@ -149,10 +105,6 @@ class CalledRun(ABC):
     @abstractmethod
     def again(self) -> None:
         """See `CallListener.again`."""
-
-    async def asked(self, method: str, params: Raw) -> Any:
-        """See `CallListener.asked`."""
-        return await self.requests.answer(method, params)
 
     # --- its life --------------------------------------------------------------------------------------------------
 
@@ -210,6 +162,40 @@ class CalledRun(ABC):
         if self._held:
             held, self._held = self._held, []
             self.context.emit(*held)
+
+    # --- what the server asks for it -------------------------------------------------------------------------------
+
+    async def asked(self, method: str, params: Raw) -> Any:
+        """See `CallListener.asked`."""
+        try:
+            if method == ELICIT:
+                return await self._elicited(params)
+            if RELAYED.get(method) in self.declared:
+                return await self._relayed(method, params)
+        except RpcError:
+            raise
+        except Invalid as error:
+            raise RpcError(jsonrpc.INVALID_PARAMS, str(error), {"path": error.path}) from error
+        except InterlinguaError as error:
+            raise RpcError(jsonrpc.INTERNAL_ERROR, str(error)) from error
+        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+
+    def numbered(self, kind: str) -> str:
+        """An id for the next question of the run."""
+        self._numbered += 1
+        return f"{kind}-{self._numbered}"
+
+    async def _elicited(self, params: Raw) -> JsonObject:
+        interrupt = forms.elicitation(read(params), self.numbered("elicitation"))
+        if interrupt.payload["mode"] == forms.URL and not declares(self.declared, "elicitation", forms.URL):
+            raise Invalid("the client has not declared this mode", path="/mode")
+        return forms.elicitation_result(await self.ask(interrupt), interrupt.payload)
+
+    async def _relayed(self, method: str, params: Raw) -> Raw:
+        caller = self.context.caller
+        if caller is None:
+            raise Unavailable("the client has gone")
+        return await caller.ask(method, params or Raw(b"{}"))
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         """Put a question to the run's client. Never returns once the run is cancelled: then the call is taken back."""

@@ -132,8 +132,8 @@ def test_another_gateway_hears_the_same_also_where_it_is_told_again(said: list[e
 
     async def heard() -> list[e.Event]:
         opener, out = Opener(), list[e.Event]()
-        line, asks = cast("AgentLine", SimpleNamespace(gateway=True)), cast(Any, None)
-        run = NativeRun(context(SPEAKER, "x"), line, lambda *_: None, asks, target=None, how="auto")
+        line = cast("AgentLine", SimpleNamespace(gateway=True))
+        run = NativeRun(cast(Any, SimpleNamespace(context=context(SPEAKER, "x"))), line, target=None, how="auto")
         for each in first if again is None else [*first[:again], None, *told(log, lags=True)]:
             if each is None:
                 run.again()
