@@ -109,6 +109,17 @@ def test_its_permission_question_is_an_interrupt_whose_answer_is_the_chosen_opti
         assert f'"{option}"' in ended["output"]["values"]["message"]
 
 
+@pytest.mark.parametrize("agent", SDKS)
+def test_a_question_says_what_only_the_content_of_its_call_says(gateway: Gateway, agent: str) -> None:
+    with httpx2.Client(timeout=PATIENCE, trust_env=False) as client:
+        tasks = f"{gateway.url}/agent-protocol/{agent}/ap/v1/agent/tasks"
+        task = client.post(tasks, json={"input": "vague"}).json()["task_id"]
+        asked = client.post(f"{tasks}/{task}/steps", json={}).json()["output"]
+        assert "permission: Bash\n\nRequesting approval to Running: rm -rf build\n\n1. " in asked
+        answered = client.post(f"{tasks}/{task}/steps", json={"input": "no"}).json()["output"]
+        assert '"no"' in answered
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_cancelled_run_ends_at_the_agent_too(gateway: Gateway, agent: str) -> None:
     with http(gateway) as client:

@@ -164,8 +164,8 @@ export class Turn {
   }
 
   /** Asks permission for a tool call that was begun, and ends it as it was answered; the outcome. */
-  async ask(toolCallId) {
-    const asked = { toolCall: { toolCallId }, options: OPTIONS };
+  async ask(toolCallId, said = {}) {
+    const asked = { toolCall: { toolCallId, ...said }, options: OPTIONS };
     const { outcome } = await this.request("session/request_permission", asked);
     if (outcome.outcome === "cancelled") this.cancel();
     else if (outcome.optionId === "ok") await this.complete(toolCallId);
@@ -176,6 +176,12 @@ export class Turn {
   async on_perm() {
     await this.begin("call_1");
     await this.say(`permission ${JSON.stringify(await this.ask("call_1"))} `);
+  }
+
+  async on_vague() {
+    await this.begin("call_1");
+    const content = [{ type: "content", content: { type: "text", text: "Requesting approval to Running: rm -rf build" } }];
+    await this.say(`permission ${JSON.stringify(await this.ask("call_1", { title: "Bash", content }))} `);
   }
 
   async on_twoperm() {

@@ -163,9 +163,9 @@ class Turn:
         await self.begin("call_1")
         await self.complete("call_1")
 
-    async def ask(self, call: str) -> dict[str, Any]:
+    async def ask(self, call: str, **said: Any) -> dict[str, Any]:
         """Asks permission for a tool call that was begun, and ends it as it was answered; the outcome."""
-        about = ToolCallUpdate(tool_call_id=call)
+        about = ToolCallUpdate.model_validate({"toolCallId": call, **said})
         answer = await self.client.request_permission(session_id=self.session.id, tool_call=about, options=OPTIONS)
         outcome: dict[str, Any] = answer.outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
         if outcome["outcome"] == "cancelled":
@@ -179,6 +179,11 @@ class Turn:
     async def on_perm(self, _: str) -> None:
         await self.begin("call_1")
         await self.say(f"permission {compact(await self.ask('call_1'))} ")
+
+    async def on_vague(self, _: str) -> None:
+        await self.begin("call_1")
+        said = {"type": "content", "content": {"type": "text", "text": "Requesting approval to Running: rm -rf build"}}
+        await self.say(f"permission {compact(await self.ask('call_1', title='Bash', content=[said]))} ")
 
     async def on_twoperm(self, _: str) -> None:
         for call in ("call_2", "call_3"):

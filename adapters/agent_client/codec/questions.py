@@ -26,6 +26,8 @@ ANSWER: Final = "_answer"
 """In an answer's value: what a client of this protocol said in full, where that is more than the option."""
 QUESTION: Final = "question"
 """In `_meta.aip44` of a tool call that stands for a question."""
+_SHOWN: Final = 1000
+"""Characters of a tool call's content that a question has in its message."""
 _KINDS: Final = {0: "read", 1: "edit"}
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
 _DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
@@ -47,8 +49,9 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
     """The question of a `session/request_permission`. `payload` is `params` less `sessionId`.
 
     `known` is what the tool call was called before (`UpdateDecoder.title`), for requests that do not say it again. The
-    answer is `{"optionId": ...}`; its schema has the options' names beside their ids. Raises Invalid (with path) for
-    params without tool call or options.
+    message has the call's texts too: some agents call it by its tool and say only there what is to be done. The answer
+    is `{"optionId": ...}`; its schema has the options' names beside their ids. Raises Invalid (with path) for params
+    without tool call or options.
     """
     call, options = params.get("toolCall"), params.get("options")
     if not isinstance(call, dict) or not isinstance(call.get("toolCallId"), str):
@@ -72,13 +75,22 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
         id=id,
         kind="permission",
         payload=delta.sound({key: value for key, value in params.items() if key != "sessionId"}),
-        message=delta.sound(f"The agent asks for permission: {what}"),
+        message=delta.sound("\n\n".join((f"The agent asks for permission: {what}", *_texts(call)))),
         answer_schema={
             "type": "object",
             "properties": {"optionId": values},
             "required": ["optionId"],
         },
     )
+
+
+def _texts(call: JsonObject) -> list[str]:
+    """The first texts of the content, of `_SHOWN` characters in all."""
+    shown = call.get("content")
+    blocks = [each.get("content") for each in shown if isinstance(each, dict)] if isinstance(shown, list) else []
+    said = [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    text = "\n\n".join(each.strip() for each in said if each.strip())
+    return [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."] if text else []
 
 
 def permission_result(answer: Answer, payload: Json) -> JsonObject:
