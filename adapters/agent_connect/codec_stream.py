@@ -163,13 +163,10 @@ class StreamEncoder:
         snapshot, events = batch.snapshot, batch.events
         if snapshot is None or not events or events[0][0] <= self._after or self.custom or self._joining or self._dirty:
             return None
-        said = [event for _, event in events]
-        number, last = events[-1]
-        if len(self._behind) + len(said) > MOST_BEHIND:
+        *before, last = [event for _, event in events]
+        number = events[-1][0]
+        if len(self._behind) + len(events) > MOST_BEHIND or not all(map(self._is_silent, before)):
             return None
-        for event in said:
-            if event is not last and not self._is_silent(event):
-                return None
         if type(last) is e.PartDelta:
             if not last.delta or last.origin or not snapshot.holds(last.part) or len(snapshot.encoded) > SMALL:
                 return None
@@ -180,7 +177,7 @@ class StreamEncoder:
         elif not self._is_silent(last):
             return None
         self._growing = last.part if type(last) is e.PartDelta else None
-        self._behind += said
+        self._behind += (*before, last)
         return self._frames() if self._out else b""
 
     def due(self, now: float) -> float | None:

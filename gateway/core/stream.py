@@ -259,8 +259,7 @@ class Opener:
         return [event] if self.state.phase is Phase.NEW else []
 
     def _end(self, event: e.Event) -> list[e.Event]:
-        opened = self.state.opened()
-        closing = [CLOSING[kind](name, event) for kind, name in opened] if opened else ()
+        closing = [CLOSING[kind](name, event) for kind, name in self.state.opened()]
         return [*self._started(), *closing, event]
 
     def _other(self, event: e.Event) -> list[e.Event]:
