@@ -55,7 +55,7 @@ ERRORS: Mapping[type[errors.InterlinguaError], int] = {
     errors.AgentBroken: 502,
     errors.AgentGone: 502,
     errors.AgentForgot: 502,
-    errors.AgentBusy: 502,
+    errors.AgentBusy: 503,
     errors.AgentTimeout: 504,
     errors.GatewayError: 500,
     errors.IllegalEvent: 500,

@@ -45,6 +45,7 @@ ERRORS: Final[dict[type[errors.InterlinguaError], int]] = {
     errors.Denied: 403,
     errors.Unauthenticated: 401,
     errors.AgentError: 502,
+    errors.AgentBusy: 503,
     errors.AgentTimeout: 504,
     errors.Unavailable: 503,
     errors.Limited: 429,

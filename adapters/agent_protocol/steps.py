@@ -467,6 +467,8 @@ def _ending(run: Run, leg: Leg, agent: Agent, native: bool) -> JsonObject:
     match leg.end:
         case e.RunFailed(failure=failure):
             found["error"] = {"code": failure.code, "message": failure.message, "retryable": failure.retryable}
+            if failure.retry_after is not None:
+                found["error"]["retry_after"] = failure.retry_after
         case e.RunCancelled(reason=reason):
             found["error"] = {"code": "cancelled", "message": reason or "the run was cancelled", "retryable": False}
         case e.RunFinished():

@@ -9,6 +9,7 @@ from adapters.example.wire import Ask, ExampleLine, FileLine, ToldAnswer
 from gateway.core import events as e
 from gateway.core.errors import (
     AgentBroken,
+    AgentBusy,
     AgentError,
     AgentTimeout,
     Conflict,
@@ -33,6 +34,7 @@ ERRORS: dict[type[InterlinguaError], int] = {
     Denied: 403,
     Unauthenticated: 401,
     AgentError: 502,
+    AgentBusy: 503,
     AgentTimeout: 504,
     Unavailable: 503,
     Limited: 429,

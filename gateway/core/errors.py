@@ -35,10 +35,14 @@ T = TypeVar("T")
 
 
 class InterlinguaError(Exception):
-    """Root of the tree. `message` is for the client, `detail` for the log only."""
+    """Root of the tree. `message` is for the client, `detail` for the log only.
+
+    `retry_after`: in how many seconds it may be tried again, where that is known.
+    """
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
+    retry_after: float | None = None
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         super().__init__(message)
@@ -101,12 +105,11 @@ class AgentError(InterlinguaError):
     """The agent's fault.
 
     `untaken`: nothing of the request was taken, so that it may be sent again, also to another target: no connection was
-    made, or the answer says to come later. `retry_after`: in how many seconds, if it says so.
+    made, or the answer says to come later.
     """
 
     code = "agent_error"
     untaken: bool = False
-    retry_after: float | None = None
 
     def __init__(
         self, message: str, *, detail: str = "", untaken: bool | None = None, retry_after: float | None = None
@@ -152,7 +155,9 @@ class AgentForgot(AgentGone):
 
 
 class AgentBusy(AgentGone):
-    """The agent is there, and takes no more requests now (HTTP's 429). Clients are told AgentGone."""
+    """The agent is there, and takes no more requests now (HTTP's 429)."""
+
+    code = "agent_busy"
 
 
 class AgentTimeout(AgentError):
@@ -182,13 +187,11 @@ class OutcomeUnknown(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """The gateway is shutting down or overloaded, or its store, or an audit log, takes nothing now.
-
-    `retry_after`: seconds after which the same request may succeed.
-    """
+    """The gateway is shutting down or overloaded, or its store, or an audit log, takes nothing now."""
 
     code = "unavailable"
     retryable = True
+    retry_after: float
 
     def __init__(self, message: str, *, detail: str = "", retry_after: float = 1.0) -> None:
         super().__init__(message, detail=detail)

@@ -254,15 +254,19 @@ class RunRequest(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why a run ended `error` or `timeout`. `code` is a code of the error tree; `message` may be shown."""
+    """Why a run ended `error` or `timeout`. `code` is a code of the error tree; `message` may be shown.
+
+    `retry_after`: in how many seconds the same may be tried again, if the agent said so.
+    """
 
     code: str
     message: str
     retryable: bool = False
+    retry_after: float | None = None
 
     @classmethod
     def of(cls, error: InterlinguaError) -> Self:
-        return cls(code=error.code, message=str(error), retryable=error.retryable)
+        return cls(code=error.code, message=str(error), retryable=error.retryable, retry_after=error.retry_after)
 
 
 class Run(Record, frozen=True, kw_only=True):

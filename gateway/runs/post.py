@@ -69,8 +69,7 @@ class CarriedError(msgspec.Struct, frozen=True):
             data = () if told.data is ABSENT else (told.data,)
             return cls(RpcError.__name__, told.message, rpc=(told.code, *data))
         kind = next(each for each in type(error).__mro__ if KINDS.get(each.__name__) is each)
-        after = getattr(error, "retry_after", None)
-        return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail, retry_after=after)
+        return cls(kind.__name__, str(error), getattr(error, "path", ""), error.detail, retry_after=error.retry_after)
 
     def error(self) -> InterlinguaError:
         """The error again. One that only a newer version knows is of the root's class."""

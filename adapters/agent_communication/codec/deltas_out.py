@@ -78,6 +78,8 @@ def failed(agent: Agent, run: Run, end: e.Event | None = None) -> RpcError:
         code = CODES.get(failure.code, code)
         if failure.retryable:
             data["retryable"] = True
+        if failure.retry_after is not None:
+            data["retryAfter"] = failure.retry_after
     if bytes(run.output) != b"null":
         data["output"] = Raw(output_of(agent, bytes(run.output)))
     if run.losses:

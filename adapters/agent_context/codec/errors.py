@@ -88,7 +88,7 @@ WAITED_FOR: Final = "the correlationId of a message that waits for a response"
 def to_rpc(error: errors.InterlinguaError, correlation: str | None = None, params: Raw | None = None) -> RpcError:
     """The error answer for what a request raised.
 
-    `data`: {"code": <code of the tree>, "retryable": ..., "retryAfter": <seconds, of Unavailable>,
+    `data`: {"code": <code of the tree>, "retryable": ..., "retryAfter": <seconds, where they are known>,
     "path": <JSON pointer into the params, of Invalid>, "details": {"expected", "received"} where a value did not fit,
     "correlationId"}. An RpcError keeps what it says.
     `params`: of the request; what they have at the path is what was received.
@@ -96,7 +96,7 @@ def to_rpc(error: errors.InterlinguaError, correlation: str | None = None, param
     if isinstance(error, RpcError):
         return answer(error, correlation)
     data: JsonObject = {"code": error.code, "retryable": error.retryable}
-    if isinstance(error, errors.Unavailable):
+    if error.retry_after is not None:
         data["retryAfter"] = error.retry_after
     if isinstance(error, errors.Invalid):
         data["path"] = error.path
@@ -126,6 +126,8 @@ def failure_error(failure: Failure | None, message: str = "the run failed", **da
     if failure is None:
         return RpcError(jsonrpc.INTERNAL_ERROR, message, {"code": "internal", "retryable": False, **data})
     code = CODES.get(failure.code, jsonrpc.INTERNAL_ERROR)
+    if failure.retry_after is not None:
+        data["retryAfter"] = failure.retry_after
     return RpcError(code, failure.message, {"code": failure.code, "retryable": failure.retryable, **data})
 
 

@@ -91,6 +91,8 @@ class Tools:
         said = told(run)
         if failure is not None:
             said[FAILURE] = {"code": failure.code, "message": failure.message, "retryable": failure.retryable}
+            if failure.retry_after is not None:
+                said[FAILURE]["retryAfter"] = failure.retry_after
         document = bytes(run.output)
         if document != b"null":
             said[OUTPUT] = Raw(self._documents.output_of(agent, document))

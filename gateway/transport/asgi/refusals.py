@@ -19,6 +19,7 @@ STATUS: Final[Mapping[type[errors.InterlinguaError], int]] = {
     errors.TooLarge: 413,
     errors.Denied: 403,
     errors.AgentError: 502,
+    errors.AgentBusy: 503,
     errors.AgentTimeout: 504,
     errors.Unavailable: 503,
     errors.Limited: 429,
@@ -36,5 +37,5 @@ def refusal(error: errors.InterlinguaError) -> Response:
 
 
 def retry_after(error: errors.InterlinguaError) -> Sequence[tuple[bytes, bytes]]:
-    """The header `Retry-After`, in whole seconds, of what may be tried again; none for other errors."""
-    return [(b"retry-after", b"%d" % math.ceil(error.retry_after))] if isinstance(error, errors.Unavailable) else ()
+    """The header `Retry-After`, in whole seconds, where it is known when to try again."""
+    return () if error.retry_after is None else [(b"retry-after", b"%d" % math.ceil(error.retry_after))]

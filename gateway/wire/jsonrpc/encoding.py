@@ -136,7 +136,7 @@ def failing(error: Exception, codes: Mapping[type[errors.InterlinguaError], int]
     """Map what a request raised to an error answer, by a codec's table. An RpcError is returned as it is.
 
     `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
-    "retryable": true, "retryAfter": <seconds, of Unavailable>}`. What is no InterlinguaError is answered `internal()`.
+    "retryable": true, "retryAfter": <seconds, if known>}`. What is no InterlinguaError is answered `internal()`.
     """
     if isinstance(error, RpcError):
         return error
@@ -147,7 +147,7 @@ def failing(error: Exception, codes: Mapping[type[errors.InterlinguaError], int]
         data["path"] = error.path
     if error.retryable:
         data["retryable"] = True
-    if isinstance(error, errors.Unavailable):
+    if error.retry_after is not None:
         data["retryAfter"] = error.retry_after
     return RpcError(errors.lookup(codes, error), str(error), data)
 
