@@ -220,13 +220,23 @@ async def cut_short(url: str, after: int) -> AsyncIterator[Server]:
 
 
 async def pass_on(asked: Exchange, url: str, *, half: bool = False) -> None:
-    """Ask the real server, give its answer: all of it, or half of its body and then a reset."""
+    """Ask the real server, give its answer as it comes: all of it, or half of what comes first and then a reset."""
     headers = {k: v for k, v in asked.headers.items() if k not in ("host", "content-length", "accept-encoding")}
-    async with httpx2.AsyncClient(timeout=60) as client:
-        got = await client.request(asked.method, url + asked.target, content=asked.body, headers=headers)
-    kind = got.headers.get("content-type", "application/octet-stream")
-    if not half:
-        return await asked.answer(got.content, f"{got.status_code} X", Content_Type=kind)
-    head = f"HTTP/1.1 {got.status_code} X\r\nContent-Type: {kind}\r\nContent-Length: {len(got.content)}\r\n\r\n"
-    await asked.say(head.encode() + got.content[: len(got.content) // 2])
-    asked.reset()
+    headers["accept-encoding"] = "identity"
+    async with (
+        httpx2.AsyncClient(timeout=60) as client,
+        client.stream(asked.method, url + asked.target, content=asked.body, headers=headers) as got,
+    ):
+        lines = [f"{k}: {v}" for k, v in got.headers.multi_items() if k not in ("connection", "transfer-encoding")]
+        chunked = "content-length" not in got.headers
+        lines += ["transfer-encoding: chunked"] * chunked
+        await asked.say("\r\n".join([f"HTTP/1.1 {got.status_code} X", *lines, "", ""]).encode())
+        async for piece in got.aiter_raw():
+            told = b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
+            await asked.say(told[: len(told) // 2] if half else told)
+            if half:
+                break
+    if half:
+        asked.reset()
+    elif chunked:
+        await asked.say(b"0\r\n\r\n")

@@ -40,7 +40,7 @@ AT_ONCE: Limits = {name: {key: value / 5 for key, value in given.items()} for na
 
 REQUESTS = {
     "example": 1,
-    "agent_client": 1,
+    "agent_client": 2,
     "agent_communication": 2,
     "agent_connect": 2,
     "agent_context": 2,

@@ -263,7 +263,7 @@ class HttpPipe:
             return
         if response.status in GONE and named is None:
             self._fail(AgentGone(f"{self.name} does not know the connection any more (status {response.status})"))
-        elif response.status >= 300:
+        elif response.status >= 300 or response.content_type == "text/html":  # a proxy's page, for a login perhaps
             self._undelivered(
                 message, streamable.HttpRefused(f"{self.name} answered a message", response.status, response.body)
             )

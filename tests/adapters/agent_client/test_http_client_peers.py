@@ -381,6 +381,14 @@ async def test_what_a_refusal_says_is_kept_with_the_error() -> None:
         assert msgspec.json.decode(caught.value.error.data) == {"status": 413, "body": '{"error": "too much"}'}
 
 
+async def test_a_page_instead_of_an_answer_fails_the_request() -> None:
+    async with fake() as there, connected(there.url) as here:
+        page = b"<html><title>Log in</title></html>"
+        there.post = lambda exchange, _: exchange.answer(page, Content_Type="text/html; charset=utf-8")
+        with pytest.raises(RpcError, match="answered a message with status 200: Log in"):
+            await here.ask("_x", {})
+
+
 async def test_nothing_can_be_said_before_initialize() -> None:
     async with fake() as there:
         one = HttpPipe(there.url)
