@@ -43,7 +43,7 @@ from adapters.agent_context.directory.registered import (
 )
 from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.links import SessionLinks
+from adapters.agent_context.outbound.links import RegisteredLink
 from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import ACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.access import ANONYMOUS
@@ -90,8 +90,7 @@ Told = Callable[[frozenset[str]], None]
 class Directory:
     """One per gateway process. What it gives out holds no credentials; all errors are of the tree.
 
-    `links`: the connections of registered agents. `revoking`: takes access away, and gives it back. monotonic and now:
-    for tests.
+    `revoking`: takes access away, and gives it back. monotonic and now: for tests.
     """
 
     def __init__(
@@ -102,13 +101,12 @@ class Directory:
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.links = SessionLinks(self.heard)
         self._gateway = gateway
         self._now = now
         self._told: Told = lambda uris: None
         self._coordinator, self._tasks_of = options.coordinator, options.tasks_of
         self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
-        self._members = Members(options, gateway, self.links, self._liveness, now)
+        self._members = Members(options, gateway, self._liveness, now, self.heard)
         self.revoking = Revoking(self._members, self._changed)
         self._shared = Replication(self._members, self._changed, self.revoking.stop)
         self._hidden = () if options.coordinator else options.brings
@@ -193,7 +191,7 @@ class Directory:
                 raise Conflict(f"the agent id {agent} is taken") from None
             member = members.take(joined, principal.name, beat=members.liveness.now())
             if session is None:
-                members.unbind(member)
+                member.unbind()
             else:
                 members.bind(member, session)
                 if not session.alive:
@@ -245,12 +243,17 @@ class Directory:
                 self._look(members.by_id[agent])
 
     def left(self, session: McpSession) -> None:
-        """A session has ended: its agents are offline from now on, but for those with an endpoint."""
+        """A session has ended: its agents are offline from now on, but for those with an endpoint; its runs fail."""
         gone = self._members.part(session)
         for member in gone:
             member.tell(self._members.status(member))
         if gone:
             self._changed([member.id for member in gone])
+
+    def link(self, session: McpSession) -> RegisteredLink | None:
+        """The way to agents that registered on a session: what its client says of their runs comes on it."""
+        connection = self._members.connections.get(session)
+        return None if connection is None else connection.link
 
     def agents_of(self, session: McpSession) -> list[str]:
         """The agents that registered on a connection and speak through it; none that is revoked."""
@@ -271,8 +274,9 @@ class Directory:
     def admit(self, session: McpSession) -> None:
         """Whether a client's messages are taken. Raises Denied if it registered agents and all of them are revoked."""
         connection = self._members.connections.get(session)
-        if connection is not None and self._members.revoked and connection.agents <= self._members.revoked.keys():
-            raise self._members.denied(*sorted(connection.agents))
+        agents = connection.agents if connection is not None else ()
+        if agents and self._members.revoked.keys() >= agents:
+            raise self._members.denied(*sorted(agents))
 
     # --- access that is revoked --------------------------------------------------------------------------------------
 

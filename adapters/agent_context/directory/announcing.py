@@ -12,7 +12,7 @@ from typing import Final
 
 from adapters.agent_context.codec.agents import record_of
 from adapters.agent_context.options import AgentContextTarget, Announce
-from adapters.agent_context.outbound.links import PoolLink
+from adapters.agent_context.outbound.links import ServerLink
 from adapters.agent_context.wire import HEARTBEAT, PROTOCOL, REGISTER, UNREGISTER
 from gateway.access.patterns import fits
 from gateway.contract import Auth, Gateway
@@ -37,7 +37,7 @@ class Announcing:
         self._to = to
         self._gateway = gateway
         self._path = path
-        self._link = PoolLink(AgentContextTarget(protocol=PROTOCOL, url=to.url, auth=Auth(bearer=to.token)))
+        self._link = ServerLink(AgentContextTarget(protocol=PROTOCOL, url=to.url, auth=Auth(bearer=to.token)))
         self._told: dict[str, JsonObject | None] = {}
         """The records that were sent and not refused, by agent; None where the directory may not have it (any more)."""
         self._refused: dict[str, JsonObject] = {}

@@ -11,7 +11,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -34,12 +35,11 @@ from adapters.agent_context.directory.registered import (
 )
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound import AgentContextRuns
-from adapters.agent_context.outbound.links import AgentLine, ContextLink, PoolLink, SessionLinks
+from adapters.agent_context.outbound.links import ContextLink, RegisteredLink, ServerLink
 from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted, paged
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject, RunQuery
-from gateway.mcp.client.calls import CallListener
 from gateway.mcp.server.contract import McpSession
 from gateway.transport.tasks import TaskSet
 
@@ -87,10 +87,11 @@ class Members:
         self,
         options: AgentContextServe,
         gateway: Gateway,
-        links: SessionLinks,
         liveness: Liveness,
         now: Callable[[], float],
+        heard: Callable[[McpSession], None],
     ) -> None:
+        """`heard` is told the session of an agent that has answered."""
         self.options = options
         self.gateway = gateway
         self.liveness = liveness
@@ -98,8 +99,9 @@ class Members:
         self.marks = Marks()
         self.by_id: dict[str, RegisteredAgent] = {}
         self.connections: dict[McpSession, RegisteredConnection] = {}
+        """Until their end, also where no agent is left on them: runs of one that unregistered go on."""
         self.revoked: dict[str, Revocation] = {}
-        self._links = links
+        self._heard = heard
         self._doubted = False
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unwritten: set[str] = set()
@@ -185,24 +187,24 @@ class Members:
         return member
 
     def bind(self, member: RegisteredAgent, session: McpSession) -> None:
-        self.unbind(member)
+        member.unbind()
         connection = self.connections.get(session)
         if connection is None:
-            connection = self.connections[session] = RegisteredConnection(session, self.liveness.now())
+            link = RegisteredLink(session, partial(self._heard, session))
+            connection = self.connections[session] = RegisteredConnection(session, link, self.liveness.now())
         connection.hear(self.liveness.now())
         member.bind(connection)
 
-    def unbind(self, member: RegisteredAgent) -> None:
-        connection = member.unbind()
-        if connection is not None and not connection.agents:
-            self.connections.pop(connection.session, None)
-
     def part(self, session: McpSession, *, tell: bool = True) -> list[RegisteredAgent]:
         """A connection has ended: whose agents were those? Others are told, unless the whole process ends."""
-        connection = self.connections.get(session)
-        gone = [self.by_id[each] for each in sorted(connection.agents)] if connection is not None else []
+        connection = self.connections.pop(session, None)
+        if connection is None:
+            return []
+        if tell:
+            connection.link.end()
+        gone = [self.by_id[each] for each in sorted(connection.agents)]
         for member in gone:
-            self.unbind(member)
+            member.unbind()
             if tell:
                 self.note(member, replace(member.joined, process=""))
         return gone
@@ -210,7 +212,7 @@ class Members:
     def drop(self, agent: str) -> None:
         member = self.by_id.pop(agent, None)
         if member is not None:
-            self.unbind(member)
+            member.unbind()
             self.announce()
 
     def revoke(self, agent: str, how: Revocation) -> None:
@@ -250,12 +252,12 @@ class Members:
         return Hosted(RegisteredOutbound(self, agent, own), timeout=self.options.agent_timeout)
 
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
-        return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
+        return ServerLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
     def link(self, agent: str) -> ContextLink | None:
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
-        return self._links.to(connection.session) if connection is not None else None
+        return connection.link if connection is not None else None
 
     # --- writing it down ----------------------------------------------------------------------------------------
 
@@ -397,14 +399,14 @@ class Revoking:
 
 class RegisteredOutbound(AgentContextRuns):
     """One registered agent, over whichever connection it has at the moment. See `gateway.contract.Outbound`,
-    `Supervised` and `Placed`, and `ContextLink`: it is the way to itself, and open only while it may be given work.
+    `Supervised` and `Placed`.
 
     own: the link to its endpoint instead.
     """
 
     def __init__(self, members: Members, agent: Agent, own: ContextLink | None) -> None:
         self._id = agent.name
-        super().__init__(self, self._id, "auto")
+        super().__init__(self._open, self._id, "auto")
         self._members = members
         self._agent = agent
         self._own = own
@@ -421,14 +423,13 @@ class RegisteredOutbound(AgentContextRuns):
         link = self._way()
         return link is not None and link.reachable is not False
 
-    def open(
-        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
-    ) -> AbstractAsyncContextManager[AgentLine]:
+    def _open(self) -> ContextLink:
+        """The way to it, while it may be given work."""
         if (error := self._members.refusal(self._id)) is not None:
             raise error
         if (link := self._way()) is None:
             raise Unavailable(f"the agent is {'connected to another gateway' if self.process else 'not connected'}")
-        return link.open(correlation, listener, capabilities)
+        return link
 
     @property
     def process(self) -> str | None:

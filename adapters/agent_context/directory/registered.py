@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from msgspec.structs import replace
 
+from adapters.agent_context.outbound.links import RegisteredLink
 from adapters.agent_context.wire import ACTIVE, BUSY, INACTIVE, OFFLINE
 from gateway.contract import Hosted
 from gateway.core import delta
@@ -143,6 +144,7 @@ class RegisteredConnection(msgspec.Struct):
     """One client's session on which agents registered. `heard` is when it last said anything."""
 
     session: McpSession
+    link: RegisteredLink
     heard: float
     agents: set[str] = msgspec.field(default_factory=set)
 
@@ -194,13 +196,12 @@ class RegisteredAgent(msgspec.Struct):
         connection.agents.add(self.id)
         self.connection = connection
 
-    def unbind(self) -> RegisteredConnection | None:
-        """Stop reaching it over its connection; returns that."""
+    def unbind(self) -> None:
+        """Stop reaching it over its connection."""
         connection, self.connection = self.connection, None
         if connection is not None:
             self.beat = max(self.beat, connection.heard)
             connection.agents.discard(self.id)
-        return connection
 
     def host(self, hosted: Hosted) -> None:
         self.hosted = hosted

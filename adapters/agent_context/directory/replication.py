@@ -182,7 +182,7 @@ class Replication:
                 return False
             taken = Conflict(f"agent {key} has registered at another gateway at the same time, and is reached there")
             known.connection.session.tell(ERROR, note(to_rpc(taken), source=key))
-            members.unbind(known)
+            known.unbind()
         if known is None:
             beat = liveness.now() - max(0.0, members.now() - found.seen)
         else:

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
@@ -34,6 +33,7 @@ from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.work import ARGUMENTS, MessageRequests, TaskRequests
 from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.links import stray
 from adapters.agent_context.wire.messages import TOOLS, agent_record, checked, read, refused
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Denied, InterlinguaError, NotFound
@@ -215,8 +215,8 @@ class AgentContextService:
             with env.runs.progressing(call):
                 if call.method == wire.MESSAGE and self._answers(call.session, call.params):
                     return {}
-                asked = env.directory.links.asked(call.session, call.method, call.params)
-                if asked is not None:
+                link = env.directory.link(call.session)
+                if link is not None and (asked := link.asked(call.method, call.params)) is not None:
                     return await asked
                 env.did(call.session, REQUESTS)
                 return await self._handlers[call.method](call)
@@ -241,7 +241,11 @@ class AgentContextService:
             return
         if method == wire.MESSAGE and self._answers(session, params):
             return
-        if env.directory.links.heard(session, method, params):
+        link = env.directory.link(session)
+        if link is not None and link.heard(method, params):
+            return
+        if (refused := stray(method, params)) is not None:
+            session.tell(wire.ERROR, refused)
             return
         if method == wire.ERROR:
             log.info("session %s tells an error that belongs to nothing", session.id)
@@ -260,7 +264,6 @@ class AgentContextService:
 
     def left(self, session: McpSession) -> None:
         """See `Service.left`. Its agents are offline, its messages cancelled; its tasks go on."""
-        self._env.directory.links.left(session)
         self._env.directory.left(session)
         self._env.pending.left(session)
         self._env.background.left(session)
@@ -305,7 +308,8 @@ class AgentContextService:
 
     def _answers(self, session: McpSession, params: Raw) -> bool:
         """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""
-        return self._env.pending.answered(session, params, partial(self._env.directory.links.has, session))
+        link = self._env.directory.link(session)
+        return self._env.pending.answered(session, params, lambda known: link is not None and link.has(known))
 
     async def _aside(self, aside: Aside) -> None:
         """Serve a notification: what goes wrong is told by `agent/error`, of a message in the name of its target."""

@@ -1,7 +1,7 @@
 """Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
 
 here         one run, in whichever of the two ways; a target, and who lives there
-links.py     how an agent is reached: ContextLink, AgentLine
+links.py     how an agent is reached: ContextLink, in two ways, and AgentLine
 messages.py  by agent/message or agent/delegate
 tools.py     as a tool
 answers.py   what comes back, read: heads of messages, updates, answers
@@ -12,8 +12,9 @@ agent would have to say the rest on another connection, of which nothing tells t
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -23,11 +24,7 @@ from adapters.agent_context import wire
 from adapters.agent_context.codec.agents import agent_of, native
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers, tools
-from adapters.agent_context.outbound.links import (
-    QUESTIONS,
-    ContextLink,
-    PoolLink,
-)
+from adapters.agent_context.outbound.links import QUESTIONS, ContextLink, ServerLink
 from adapters.agent_context.outbound.messages import How, NativeRun, correlation, read
 from adapters.agent_context.outbound.tools import ToolRun, check, is_tool
 from gateway.contract import RunContext, ThreadContext
@@ -40,8 +37,14 @@ from gateway.mcp import wire as mcp
 from gateway.mcp.client import called_run as calls
 from gateway.mcp.client.session import ClientSession
 from gateway.mcp.client.target import Target, TargetList, TargetNews, TargetPools
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+MOST_AHEAD: Final = 32 * 1024 * 1024
+"""Bytes that an agent that cannot be slowed may be ahead of the run's log."""
 
 
 class AgentContextTurn(calls.CalledRun):
@@ -56,6 +59,8 @@ class AgentContextTurn(calls.CalledRun):
         self._name = name
         self._how = how
         self._run: NativeRun | ToolRun | None = None
+        self._draining = TaskSet(lambda error: log.debug("the log does not grow: %s", error))
+        self._ahead = 0
 
     async def called(self) -> e.Event:
         if self._as_tool(native=not is_tool(self.context.agent)):
@@ -70,6 +75,7 @@ class AgentContextTurn(calls.CalledRun):
                 return await self._run.go()
             finally:
                 self.over, self._run = True, None
+                self._draining.cancel()
 
     def _as_tool(self, *, native: bool) -> bool:
         return self._how == "tool" or (self._how == "auto" and not native)
@@ -83,6 +89,17 @@ class AgentContextTurn(calls.CalledRun):
         assert self._run is not None, "it is made before the line is left to others"
         return self._run.told(method, params)
 
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        waiting = super().notification(method, params)
+        if not isinstance(self._run, NativeRun) or self._run.line.slowable:
+            return waiting
+        if waiting is not None:
+            self._draining.hold(asyncio.ensure_future(waiting))
+        self._ahead = self._ahead + len(params) if self._draining else 0
+        if self._ahead > MOST_AHEAD:
+            self._run.fail(AgentBroken("the agent says more than can be written down"))
+        return None
+
     def again(self) -> None:
         """See `CallListener.again`. Progress of a tool may be told twice, which harms nobody."""
         if isinstance(self._run, NativeRun):
@@ -95,21 +112,15 @@ class AgentContextTurn(calls.CalledRun):
 
 
 class AgentContextRuns(calls.CalledRuns):
-    """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
+    """All runs of one agent. See `gateway.contract.Outbound`, of which it has what concerns runs."""
 
-    def __init__(self, link: ContextLink, name: str | None, how: How) -> None:
-        super().__init__(lambda context: AgentContextTurn(context, link, name, how))
-        self._link = link
-
-    @property
-    def reachable(self) -> bool | None:
-        return self._link.reachable
+    def __init__(self, way: Callable[[], ContextLink], name: str | None, how: How) -> None:
+        """`way` is the way to it now. Raises the errors of `ContextLink.open`."""
+        super().__init__(lambda context: AgentContextTurn(context, way(), name, how))
 
 
 # --- a target: its agents are those of its directory, or the tools of a plain MCP server ------------------------------
 
-
-log = logging.getLogger(__name__)
 
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 CHANGES: Final = frozenset({TOOLS_CHANGED, wire.RESOURCES_CHANGED, wire.RESOURCE_UPDATED})
@@ -121,10 +132,10 @@ class DescribedServer:
     """Shared by every agent of a target.
 
     agents: those that are there, by their ids (or names) there. Asked, they raise AgentError, AgentBroken and what
-    `PoolLink.lease` does. news: of changes of them.
+    `ServerLink.lease` does. news: of changes of them.
     """
 
-    def __init__(self, link: PoolLink, how: How) -> None:
+    def __init__(self, link: ServerLink, how: How) -> None:
         self.link = link
         self.agents = TargetList("agent", self._fetched)
         self.news = TargetNews(link.target, self._listening)
@@ -247,8 +258,9 @@ class OneAgent(AgentContextRuns):
     Closes nothing: it is the target's.
     """
 
-    def __init__(self, link: PoolLink, server: DescribedServer, name: str | None) -> None:
-        super().__init__(link, name, link.target.call)
+    def __init__(self, link: ServerLink, server: DescribedServer, name: str | None) -> None:
+        super().__init__(lambda: link, name, link.target.call)
+        self._link = link
         self._server = server
         self._name = name
         self._listed: Agent | None = None
@@ -262,13 +274,16 @@ class OneAgent(AgentContextRuns):
         found, self._listed = self._listed, None
         return await self._server.agents.one(self._name) if found is None else found
 
+    @property
+    def reachable(self) -> bool | None:
+        return self._link.reachable
+
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """See `gateway.contract.Relay`: what clients of MCP read of its server, prompts and resources."""
         if method not in RELAYED:
             raise Unsupported(f"{method} is not relayed")
-        link = self._server.link
-        async with link.lease(alone=False) as session:
-            return await session.call(method, jsonrpc.unpack(params), timeout=link.target.request_timeout)
+        async with self._link.lease(alone=False) as session:
+            return await session.call(method, jsonrpc.unpack(params), timeout=self._link.target.request_timeout)
 
     async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
         raise Unsupported(f"{method} is not relayed")
@@ -281,7 +296,7 @@ class AgentContextOutbound(Target[Agent]):
     """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentContextTarget, pools: TargetPools | None = None) -> None:
-        self._link = PoolLink(target, pools=pools)
+        self._link = ServerLink(target, pools=pools)
         self._server = DescribedServer(self._link, target.call)
         self._alone = OneAgent(self._link, self._server, target.agent)
         super().__init__(self._alone, discovers=target.stands_for_many)

@@ -13,7 +13,7 @@ does not say much. Pure.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -31,30 +31,31 @@ from gateway.wire.jsonrpc import ErrorObject
 # --- the head of a message, read without the rest ---------------------------------------------------------------------
 
 
-T = TypeVar("T")
+class MessageMarks(Struct, gc=False):
+    """How it is known what an `agent/message`, or anything else, is about."""
+
+    correlation: str | None = None
+    target: str | None = None
+    content: Raw = Raw()
+
+    @property
+    def kind(self) -> str | None:
+        """`content.type`."""
+        try:
+            found = jsonrpc.unpack(self.content, _Content).type if self.content else None
+        except (ValueError, RecursionError):
+            return None
+        return found if isinstance(found, str) else None
+
+
+class _Marked(Struct, gc=False):
+    meta: Any = msgspec.field(default=None, name="_meta")
+    target: Any = None
+    content: Raw = Raw()
 
 
 class _Content(Struct, gc=False):
     type: Any = None
-
-
-class MessageHead(Struct, gc=False):
-    """The head of an `agent/message`: `kind` is `content.type`."""
-
-    source: str | None = None
-    target: str | None = None
-    kind: str | None = None
-
-
-class _Head(Struct, gc=False):
-    source: Any = None
-    target: Any = None
-    content: _Content | None = None
-
-
-class _Marks(Struct, gc=False):
-    meta: Any = msgspec.field(default=None, name="_meta")
-    progressToken: Any = None
 
 
 class _Said(Struct, gc=False, forbid_unknown_fields=True):
@@ -84,11 +85,18 @@ _decode_plain = msgspec.json.Decoder(_Plain).decode
 
 def correlation(method: str, params: Raw) -> str | None:
     """The correlation id of anything that may carry one; None where it has none. See `gateway.mcp.client.Keyed`."""
-    if b"correlationId" not in bytes(params):
-        return None
-    marks = _read(params, _Marks)
-    found = marks.meta.get("correlationId") if marks is not None and isinstance(marks.meta, dict) else None
-    return found if isinstance(found, str) and found else None
+    return marks(params).correlation if b"correlationId" in bytes(params) else None
+
+
+def marks(params: Raw) -> MessageMarks:
+    """The marks of a message; none where it cannot be read."""
+    try:
+        found = jsonrpc.unpack(params, _Marked) if params else _Marked()
+    except (ValueError, RecursionError):
+        return MessageMarks()
+    id = found.meta.get(wire.CORRELATION) if isinstance(found.meta, dict) else None
+    target = found.target if isinstance(found.target, str) else None
+    return MessageMarks(id if isinstance(id, str) and id else None, target, found.content)
 
 
 def plain_update(params: Raw) -> str | None:
@@ -101,28 +109,6 @@ def plain_update(params: Raw) -> str | None:
         return None
     said = found.content.payload.messages
     return said[0].text if len(said) == 1 else "\n".join(each.text for each in said)
-
-
-def token(params: Raw) -> str | None:
-    """The progress token that a `notifications/progress` is about, if it is a text, as ours are."""
-    found = _read(params, _Marks)
-    return found.progressToken if found is not None and isinstance(found.progressToken, str) else None
-
-
-def head(params: Raw) -> MessageHead:
-    """The head of an `agent/message`; an empty one where it cannot be read."""
-    found = _read(params, _Head)
-    if found is None:
-        return MessageHead()
-    kind = None if found.content is None else found.content.type
-    return MessageHead(*(each if isinstance(each, str) else None for each in (found.source, found.target, kind)))
-
-
-def _read(params: Raw, kind: type[T]) -> T | None:
-    try:
-        return jsonrpc.unpack(params, kind) if params else None
-    except (ValueError, RecursionError):
-        return None
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------

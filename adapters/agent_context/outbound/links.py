@@ -1,4 +1,5 @@
-"""How an agent is reached: over the connection that it registered on, or as an MCP server that is connected to.
+"""How agents are reached: over the connection that they registered on, or as an MCP server that is connected to. Either
+way there is a `ClientSession` with them.
 
     Turn -> ContextLink.open(correlation, listener) -> AgentLine.request / AgentLine.tell -> agent
     Turn <- CallListener.notification / CallListener.asked                                <- agent
@@ -13,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from typing import Any, Final, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -24,16 +25,14 @@ from adapters.agent_context import wire
 from adapters.agent_context.codec.errors import WAITED_FOR, note, refusal
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import answers
-from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
+from gateway.core.errors import AgentGone, InterlinguaError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.mcp import wire as mcp
-from gateway.mcp.client.calls import CallListener, OutgoingCall
-from gateway.mcp.client.session import ClientSession
+from gateway.mcp.client.calls import CallListener, OutgoingCall, OutgoingCalls
+from gateway.mcp.client.session import Channel, ClientSession
 from gateway.mcp.client.target import TargetPools
 from gateway.mcp.server.contract import McpSession
-from gateway.mcp.wire import (
-    META,
-)
+from gateway.mcp.wire import META
 from gateway.transport.guard import Guard
 from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
@@ -43,103 +42,181 @@ log = logging.getLogger(__name__)
 REMEMBERED: Final = 1000
 """Correlation ids of runs that have ended, of one link: what comes late is told from what is wrong."""
 UNWANTED: Final = "nobody waits for it any more"
+FAREWELL: Final = 2.0
+"""Seconds that what was told last may take; the transport's own limits bound what is on its way."""
 
 
-class AgentLine(Protocol):
-    """One run's hold of a connection to its agent."""
+class ContextLink(ABC):
+    """The way to one agent, or to all of a target, for any number of runs.
+
+    knows_agents: whether the other end knows the gateway's agents: then it is told which of them sends a message.
+    registered: whether the agents have registered on the connection. It is read for other things too, so it cannot be
+    slowed; and they speak this protocol whatever they declare.
+    """
+
+    registered = False
+
+    def __init__(self, *, knows_agents: bool) -> None:
+        self.knows_agents = knows_agents
+        self._lines: dict[str, AgentLine] = {}  # by correlation id
+        self._over: dict[str, None] = {}
 
     @property
-    def correlation(self) -> str:
-        """The id sent in `_meta.correlationId`: the requested one, or the same with a suffix where another run of
-        the same connection has it."""
+    @abstractmethod
+    def reachable(self) -> bool | None:
+        """Whether it is there now; None if nobody needed it yet."""
+
+    @abstractmethod
+    def lease(
+        self, capabilities: JsonObject | None = None, *, alone: bool = True
+    ) -> AbstractAsyncContextManager[ClientSession]:
+        """A session. See `gateway.mcp.client.pool.McpPool.lease`."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close what it opened itself."""
+
+    @asynccontextmanager
+    async def open(
+        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
+    ) -> AsyncIterator[AgentLine]:
+        """A line for one run. What the agent says on it after the end of the block is counted and dropped.
+
+        It is a session of its own while there are enough: not every question says what it is about.
+        capabilities: what the gateway declares as a client, where the connection is of its making.
+        Raises AgentGone, AgentTimeout, AgentBroken, AgentFailed; Unavailable for one that cannot be asked now.
+        """
+        async with self.lease(capabilities) as session:
+            others = (f"{correlation}~{number}" for number in itertools.count(2))
+            key = next(each for each in itertools.chain([correlation], others) if each not in self._lines)
+            with session.hearing(listener, key) as hearing:
+                line = self._lines[key] = AgentLine(self, session, hearing, key)
+                try:
+                    yield line
+                finally:
+                    await line.aclose()
+                    del self._lines[key]
+                    self._over[key] = None
+                    if len(self._over) > REMEMBERED:
+                        del self._over[next(iter(self._over))]
+
+    def is_over(self, correlation: str) -> bool:
+        """Whether a run with this id has just ended."""
+        return correlation in self._over
+
+
+class AgentLine:
+    """One run's hold of a connection to its agent. Made by `ContextLink.open`.
+
+    correlation: the id sent in `_meta.correlationId`: the requested one, or the same with a suffix where another run of
+    the same link has it. source: the agent in whose name the last request was sent.
+    """
+
+    def __init__(self, link: ContextLink, session: ClientSession, hearing: OutgoingCall, correlation: str) -> None:
+        self.correlation = correlation
+        self.source = wire.SELF
+        self.knows_agents = link.knows_agents
+        self.slowable = not link.registered
+        self._hearing = hearing
+        self._session = session
+        self._last: asyncio.Task[None] | None = None
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """The capabilities that the other end declared in its handshake."""
+        return self._session.capabilities
 
     @property
     def native(self) -> bool:
         """Whether the other end speaks this protocol; else it is a plain MCP server, which has tools."""
+        return not self.slowable or self._session.offers(wire.AGENT)
 
     @property
     def gateway(self) -> bool:
         """Whether the other end is such a gateway too: its updates say all that its progress says."""
-
-    @property
-    def knows_agents(self) -> bool:
-        """Whether the other end knows the gateway's agents: then it is told which of them sends a message."""
-
-    @property
-    def capabilities(self) -> JsonObject:
-        """The capabilities that it declared in its handshake."""
+        return self.native and mcp.server_info(self._session.server).get("name") == wire.SELF
 
     @property
     def lasting(self) -> bool:
         """Whether it can still say something once it has answered. See `ClientSession.lasting`."""
+        return self._session.lasting
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:
         """Done, with the reason, once nothing more can come of the agent."""
+        return self._session.closed
 
     async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
         """Ask, and wait for the result; `_meta` gets the correlation id and a progress token besides what it has.
 
         All that was told before the answer has been heard when it returns. Cancelling the wait tells the agent
-        (`notifications/cancelled`), also if it has just answered. Raises what
-        `gateway.mcp.client.session.ClientSession.call` does.
+        (`notifications/cancelled`). Raises what `ClientSession.call` does.
         """
+        if self.native:  # a plain MCP server is told no correlation id
+            self.source = params.get("source", self.source)
+            params = with_meta(params, {wire.CORRELATION: self.correlation})
+        return await self._session.call(method, params, listener=self._hearing, timeout=timeout)
 
     async def list(self, method: str, key: str) -> list[JsonObject]:
-        """See `gateway.mcp.client.session.ClientSession.list`. Raises Unsupported over a registered session."""
+        """See `ClientSession.list`."""
+        return await self._session.list(method, key)
 
     def tell(self, method: str, params: JsonObject) -> None:
         """A notification, in the order of the calls; dropped once the agent has gone. Never blocks."""
+        self._last = asyncio.create_task(self._tell_after(self._last, method, params))
 
     def withdraw(self) -> None:
         """`notifications/cancelled` for the last request, which has been answered (acknowledged) already."""
+        id = self._hearing.id
+        if id is not None:
+            self.tell(mcp.CANCELLED, {"requestId": id, "reason": UNWANTED, META: {wire.CORRELATION: self.correlation}})
 
+    def claims(self, method: str, said: answers.MessageMarks) -> bool:
+        """Whether what has its correlation id is about the run: a message to a third agent is not."""
+        if method == wire.MESSAGE:
+            return said.target in (None, wire.SELF, self.source)
+        return method in (wire.ERROR, mcp.ELICIT) or method.startswith("notifications/")
 
-class ContextLink(Protocol):
-    """The way to one agent, for any number of runs."""
+    def heard(self, method: str, params: Raw) -> None:
+        """Hand over a notification about the run, of an agent that cannot be slowed."""
+        self._hearing.heard(method, params)
 
-    @property
-    def reachable(self) -> bool | None:
-        """Whether it is there now; None if nobody needed it yet."""
+    async def asked(self, method: str, params: Raw) -> Any:
+        """Hand over a request about the run. Cancelled when the run ends first."""
 
-    def open(
-        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
-    ) -> AbstractAsyncContextManager[AgentLine]:
-        """A line for one run. What the agent says on it after the end of the block is counted and dropped.
+        def stop() -> None:
+            asking.cancel()
 
-        capabilities: what the gateway declares as a client, where the connection is of its making.
-        Raises AgentGone, AgentTimeout, AgentBroken, AgentFailed; Unavailable for one that cannot be asked now.
-        """
+        asking = asyncio.ensure_future(self._hearing.asked(method, params, stop))
+        try:
+            await asyncio.wait([asking])
+        finally:
+            asking.cancel()
+        if asking.cancelled():
+            raise RpcError(mcp.REQUEST_CANCELLED, "the run that this is about has ended")
+        return asking.result()
 
     async def aclose(self) -> None:
-        """Close what it opened itself."""
+        if self._last is not None:
+            await asyncio.wait([self._last], timeout=FAREWELL)
+            self._last.cancel()
 
-
-class LineIds:
-    """The correlation ids of one link's runs: those under way, and the last that are `over`."""
-
-    def __init__(self) -> None:
-        self.over: dict[str, None] = {}
-        self._used: set[str] = set()
-
-    @contextmanager
-    def held(self, wanted: str) -> Iterator[str]:
-        """While the block lasts, a run has the id, or the first of `ID~2`, `ID~3`, ... that no other has."""
-        others = (f"{wanted}~{number}" for number in itertools.count(2))
-        correlation = next(each for each in itertools.chain([wanted], others) if each not in self._used)
-        self._used.add(correlation)
-        try:
-            yield correlation
-        finally:
-            self._used.discard(correlation)
-            self.over[correlation] = None
-            if len(self.over) > REMEMBERED:
-                del self.over[next(iter(self.over))]
+    async def _tell_after(self, before: asyncio.Task[None] | None, method: str, params: JsonObject) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await _tell(self._session, method, params)
 
 
 def with_meta(params: JsonObject, more: JsonObject) -> JsonObject:
     given = params.get(META)
     return {**params, META: {**(given if isinstance(given, dict) else {}), **more}}
+
+
+async def _tell(session: ClientSession, method: str, params: JsonObject) -> None:
+    try:
+        await session.tell(method, params)
+    except InterlinguaError as error:
+        log.debug("%s was not taken: %s", method, error)
 
 
 def unknown(correlation: str) -> JsonObject:
@@ -148,243 +225,123 @@ def unknown(correlation: str) -> JsonObject:
     return note(refusal(wire.NOT_FOUND, said, "not_found", WAITED_FOR, correlation), correlation)
 
 
+def stray(method: str, params: Raw) -> JsonObject | None:
+    """The params of the `agent/error` that answers a client's word on a run that is none of its agents'; None for
+    another message, which may begin a run.
+    """
+    said = answers.marks(params) if method == wire.MESSAGE else answers.MessageMarks()
+    if said.correlation is None or said.kind not in ENDS or said.target not in (None, wire.SELF):
+        return None
+    return unknown(said.correlation)
+
+
 # --- agents that are clients of the gateway ---------------------------------------------------------------------------
 
 
-MOST_WAITING = 32 * 1024 * 1024
-"""Bytes that an agent may be ahead of the run's log: its connection is read for other things too, so it cannot be
-slowed."""
 ENDED: Final = "the agent's connection has ended"
 ENDS: Final = frozenset((wire.RESPONSE, wire.UPDATE))
 """Kinds of messages that only make sense to who waits for them."""
-_numbers = itertools.count(1)
 
 
-class SessionLinks:
-    """All agents that registered on connections to this process. Every message of a client goes here first.
+class RegisteredLink(ContextLink):
+    """The connection that agents registered on. It is the client's: nothing is closed.
 
-    `answered` is told the session whenever an agent there has answered: that is a sign of life.
+    `answered` is called whenever an agent has answered: that is a sign of life.
     """
 
-    def __init__(self, answered: Callable[[McpSession], None] = lambda session: None) -> None:
-        self._answered = answered
-        self._links: dict[McpSession, SessionLink] = {}
+    registered = True
 
-    def to(self, session: McpSession) -> SessionLink:
-        found = self._links.get(session) or SessionLink(session, self._answered)
-        if session.alive:  # else it has left already
-            self._links[session] = found
-        return found
-
-    def heard(self, session: McpSession, method: str, params: Raw) -> bool:
-        """A notification of a client: progress by its token, `agent/message` and `agent/error` by their correlation id.
-
-        True if it belonged to a run of an agent there, or was meant to.
-        """
-        link = self._links.get(session)
-        if method == mcp.PROGRESS:
-            token, lines = answers.token(params), {} if link is None else link.lines
-            line = next((each for each in lines.values() if each.token == token), None)
-            if line is not None:
-                line.take(method, params)
-            return line is not None
-        correlation = answers.correlation(method, params)
-        if correlation is None:
-            return False
-        line = None if link is None else link.lines.get(correlation)
-        if line is not None and line.claims(method, params):
-            line.take(method, params)
-            return True
-        if method != wire.ERROR and (method != wire.MESSAGE or answers.head(params).kind not in ENDS):
-            return False
-        if link is not None and correlation in link.ids.over:
-            return True
-        if method == wire.ERROR or answers.head(params).target not in (None, wire.SELF):
-            return False
-        session.tell(wire.ERROR, unknown(correlation))
-        return True
-
-    def asked(self, session: McpSession, method: str, params: Raw) -> Awaitable[Any] | None:
-        """A request of a client, a question say: the awaitable of its result; None if it belongs to no run there.
-
-        It raises RpcError for an error answer.
-        """
-        correlation = answers.correlation(method, params) if session in self._links else None
-        line = None if correlation is None else self._links[session].lines.get(correlation)
-        return None if line is None or not line.claims(method, params) else line.asked(method, params)
-
-    def has(self, session: McpSession, correlation: str) -> bool:
-        return session in self._links and correlation in self._links[session].lines
-
-    def left(self, session: McpSession) -> None:
-        """The session has ended: runs of its agents fail with AgentGone."""
-        link = self._links.pop(session, None)
-        for line in () if link is None else list(link.lines.values()):
-            line.end(AgentGone(ENDED))
-
-
-class SessionLink:
-    """See `ContextLink`. Closes nothing: the connection is the client's. `lines`: the open ones, by correlation id."""
-
-    def __init__(self, session: McpSession, answered: Callable[[McpSession], None]) -> None:
-        self.lines: dict[str, SessionLine] = {}
-        self.ids = LineIds()
-        self._session = session
-        self._answered = answered
+    def __init__(self, client: McpSession, answered: Callable[[], None] = lambda: None) -> None:
+        super().__init__(knows_agents=True)
+        self._client = client
+        self._calls = OutgoingCalls("an agent that registered", lambda method, params: None, answers.correlation)
+        self._channel = RegisteredChannel(client, answered)
 
     @property
     def reachable(self) -> bool:
-        return self._session.alive and self._session.can_ask
+        return self._client.alive and self._client.can_ask
 
     @asynccontextmanager
-    async def open(
-        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
-    ) -> AsyncIterator[AgentLine]:
-        if not self._session.alive:
+    async def lease(
+        self, capabilities: JsonObject | None = None, *, alone: bool = True
+    ) -> AsyncIterator[ClientSession]:
+        if not self._client.alive:
             raise AgentGone("the agent is not connected")
-        if not self._session.can_ask:
+        if not self._client.can_ask:
             raise Unavailable("the agent's connection does not take requests now")
-        line = None
-        try:
-            with self.ids.held(correlation) as held:
-                line = self.lines[held] = SessionLine(self._session, held, listener, self._answered)
-                yield line
-        finally:
-            if line is not None:
-                del self.lines[line.correlation]
-                await line.aclose()
+        server = {"capabilities": self._client.client.capabilities}
+        yield ClientSession(self._channel, self._calls, {}, {}, server=server)
+
+    def heard(self, method: str, params: Raw) -> bool:
+        """A notification of the client's. Whether it is, or was, about a run of an agent here."""
+        if method == mcp.PROGRESS:
+            self._calls.heard(method, params)
+            return True
+        said = answers.marks(params)
+        line = self._lines.get(said.correlation or "")
+        if line is not None and line.claims(method, said):
+            line.heard(method, params)
+            return True
+        late = method == wire.ERROR or (method == wire.MESSAGE and said.kind in ENDS)
+        return late and self.is_over(said.correlation or "")
+
+    def asked(self, method: str, params: Raw) -> Awaitable[Any] | None:
+        """A request of the client's, a question say: the awaitable of its result; None if it belongs to no run here.
+
+        It raises RpcError for an error answer.
+        """
+        said = answers.marks(params)
+        line = self._lines.get(said.correlation or "")
+        return None if line is None or not line.claims(method, said) else line.asked(method, params)
+
+    def has(self, correlation: str) -> bool:
+        return correlation in self._lines
+
+    def end(self) -> None:
+        """The connection has ended: runs of its agents fail with AgentGone."""
+        self._channel.end()
 
     async def aclose(self) -> None:
         """See `ContextLink`."""
 
 
-class SessionLine:
-    """See `AgentLine`. Made by `SessionLink.open`."""
+class RegisteredChannel(Channel):
+    """A client's connection from its other end: what the gateway asks is a request to the client."""
 
-    native = True
-    lasting = True
-    knows_agents = True
-    gateway = False
-
-    def __init__(
-        self, session: McpSession, correlation: str, listener: CallListener, answered: Callable[[McpSession], None]
-    ) -> None:
-        self.correlation = correlation
-        self.token = f"run-{next(_numbers)}"
-        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+    def __init__(self, client: McpSession, answered: Callable[[], None]) -> None:
+        super().__init__(ENDED)
+        self.speak(wire.MCP_VERSION)
+        self._client = client
         self._answered = answered
-        self._session = session
-        self._listener = listener
-        self._source = wire.SELF
-        self._waiting: deque[tuple[str, Raw]] = deque()
-        self._size = 0
-        self._pump: asyncio.Task[None] | None = None
-        self._broken: AgentBroken | None = None
-        self._asked: set[asyncio.Task[Any]] = set()
 
-    @property
-    def capabilities(self) -> JsonObject:
-        return self._session.client.capabilities
-
-    async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
-        source = params.get("source")
-        self._source = source if isinstance(source, str) else wire.SELF
-        sent = with_meta(params, {wire.CORRELATION: self.correlation, mcp.PROGRESS_TOKEN: self.token})
-        asking = asyncio.ensure_future(self._session.ask(method, sent, timeout=timeout))
+    async def request(self, method: str, params: JsonObject, call: OutgoingCall | None) -> Raw:
+        if call is not None:  # the id on the wire is not known here
+            call.named(call.key)
+        asking = asyncio.ensure_future(self._client.ask(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self.closed)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                raise self._broken or AgentGone.of(self.closed.result())
-            self._answered(self._session)
-            while self._pump is not None:
-                await asyncio.wait([self._pump])
-        except asyncio.CancelledError:
-            if asking.done():
-                self.withdraw()
-            raise
         finally:
             if not asking.done():
                 asking.cancel()
                 await asyncio.wait([asking])
-        if self._broken is not None:
-            raise self._broken
+        if asking.cancelled() and self.closed.done():
+            raise AgentGone.of(self.closed.result())
+        self._answered()
         try:
             return asking.result()
         except AgentGone as error:  # whose words name the address it called from
             raise AgentGone(ENDED, detail=str(error)) from error
 
-    async def list(self, method: str, key: str) -> list[JsonObject]:
-        raise Unsupported("an agent that registered lists nothing")
+    async def notify(self, method: str, params: JsonObject | None = None) -> None:
+        self._client.tell(method, params)
 
-    def tell(self, method: str, params: JsonObject) -> None:
-        self._session.tell(method, params)
-
-    def withdraw(self) -> None:
-        """What the request was called on the wire is not known here: the correlation id says it."""
-        meta = {wire.CORRELATION: self.correlation}
-        self.tell(mcp.CANCELLED, {"requestId": self.correlation, "reason": UNWANTED, META: meta})
-
-    # --- what the agent says ------------------------------------------------------------------------------------
-
-    def claims(self, method: str, params: Raw) -> bool:
-        """Whether what has its correlation id is about the run: a message to a third agent is not."""
-        if method == wire.MESSAGE:
-            return answers.head(params).target in (None, wire.SELF, self._source)
-        return method in (wire.ERROR, mcp.ELICIT) or method.startswith("notifications/")
-
-    def take(self, method: str, params: Raw) -> None:
-        """A notification about the run. In order; held while the log does not grow."""
-        if self._pump is None:
-            waiting = self._listener.notification(method, params)
-            if waiting is not None:
-                self._pump = asyncio.create_task(self._pumped(waiting))
-            return
-        self._waiting.append((method, params))
-        self._size += len(params)
-        if self._size > MOST_WAITING and self._broken is None:
-            self._broken = AgentBroken("the agent says more than can be written down")
-            self.end(AgentGone(str(self._broken)))
-
-    async def asked(self, method: str, params: Raw) -> Any:
-        """A request about the run. Cancelled when the run ends first."""
-        task = asyncio.ensure_future(self._listener.asked(method, params))
-        self._asked.add(task)
-        try:
-            await asyncio.wait([task])
-        finally:
-            self._asked.discard(task)
-            task.cancel()
-        if task.cancelled():
-            raise RpcError(mcp.REQUEST_CANCELLED, "the run that this is about has ended")
-        return task.result()
-
-    def end(self, why: AgentGone) -> None:
+    def end(self) -> None:
         if not self.closed.done():
-            self.closed.set_result(why)
+            self.closed.set_result(AgentGone(ENDED))
 
     async def aclose(self) -> None:
-        self.end(AgentGone("the run has ended"))
-        for task in list(self._asked):
-            task.cancel()
-        if self._pump is not None:
-            self._waiting.clear()
-            self._pump.cancel()
-            await asyncio.wait([self._pump])
-
-    async def _pumped(self, waiting: Awaitable[None] | None) -> None:
-        try:
-            while True:
-                if waiting is not None:
-                    with suppress(InterlinguaError):
-                        await waiting
-                if not self._waiting:
-                    return
-                method, params = self._waiting.popleft()
-                self._size -= len(params)
-                waiting = self._listener.notification(method, params)
-        finally:
-            self._pump = None
+        self.end()
 
 
 # --- agents that are servers: a route's target, or an endpoint --------------------------------------------------------
@@ -392,12 +349,10 @@ class SessionLine:
 
 QUESTIONS: Final[JsonObject] = {"elicitation": {}, wire.AGENT: {wire.MESSAGES: True, "protocols": [wire.VERSION]}}
 """Capabilities for every agent, whatever its client: take messages, and ask with a form."""
-FAREWELL: Final = 2.0
-"""Seconds that what was told last may take; the transport's own limits bound what is on its way."""
 
 
-class PoolLink:
-    """See `ContextLink`. All agents of one target share it.
+class ServerLink(ContextLink):
+    """A target's server. All agents of one target share it.
 
     guard: judges the addresses of an endpoint, which an agent named that registered. pools: for tests.
     """
@@ -405,8 +360,8 @@ class PoolLink:
     def __init__(
         self, target: AgentContextTarget, *, guard: Guard | None = None, pools: TargetPools | None = None
     ) -> None:
+        super().__init__(knows_agents=guard is not None)
         self.target = target
-        self.guard = guard
         self._pools = pools or TargetPools(
             target,
             QUESTIONS,
@@ -417,11 +372,10 @@ class PoolLink:
         )
         self.on_notification = self._pools.on_notification
         """The callback for notifications that belong to no run."""
-        self._ids = LineIds()
         self._telling = TaskSet()
 
     @classmethod
-    def to_endpoint(cls, endpoint: JsonObject, *, allow: Iterable[str] = ()) -> PoolLink:
+    def to_endpoint(cls, endpoint: JsonObject, *, allow: Iterable[str] = ()) -> ServerLink:
         """The link to an endpoint that an agent named when it registered: `{url, transport?}`. Its connections are
         guarded, since a stranger named the address.
 
@@ -436,30 +390,15 @@ class PoolLink:
     def reachable(self) -> bool | None:
         return self._pools.reachable
 
-    @asynccontextmanager
-    async def open(
-        self, correlation: str, listener: CallListener, capabilities: JsonObject | None = None
-    ) -> AsyncIterator[AgentLine]:
-        """A session of its own while there are enough: not every question says what it is about."""
-        with self._ids.held(correlation) as held:
-            async with self.lease(capabilities) as session:
-                with session.hearing(listener, held) as hearing:
-                    line = PoolLine(session, hearing, held, knows_agents=self.guard is not None)
-                    try:
-                        yield line
-                    finally:
-                        await line.aclose()
-
     def lease(
         self, capabilities: JsonObject | None = None, *, alone: bool = True
     ) -> AbstractAsyncContextManager[ClientSession]:
-        """A session for what is no run: lists, resources. See `gateway.mcp.client.pool.McpPool.lease`."""
         return self._pools.lease(capabilities, alone=alone)
 
     def unclaimed(self, session: ClientSession, method: str, params: Raw) -> None:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
         correlation = answers.correlation(method, params)
-        if correlation is None or method not in (wire.MESSAGE, wire.ERROR) or correlation in self._ids.over:
+        if correlation is None or method not in (wire.MESSAGE, wire.ERROR) or self.is_over(correlation):
             return
         log.info("%s with the correlation id of no message", method)
         if method == wire.MESSAGE:  # an error is never answered with one
@@ -468,67 +407,3 @@ class PoolLink:
     async def aclose(self) -> None:
         self._telling.cancel()
         await self._pools.aclose()
-
-
-class PoolLine:
-    """See `AgentLine`. Made by `PoolLink.open`."""
-
-    def __init__(self, session: ClientSession, hearing: OutgoingCall, correlation: str, *, knows_agents: bool) -> None:
-        self.correlation = correlation
-        self.knows_agents = knows_agents
-        self._hearing = hearing
-        self._session = session
-        self._last: asyncio.Task[None] | None = None
-
-    @property
-    def capabilities(self) -> JsonObject:
-        return self._session.capabilities
-
-    @property
-    def native(self) -> bool:
-        return self._session.offers(wire.AGENT)
-
-    @property
-    def gateway(self) -> bool:
-        return self.native and mcp.server_info(self._session.server).get("name") == wire.SELF
-
-    @property
-    def lasting(self) -> bool:
-        return self._session.lasting
-
-    @property
-    def closed(self) -> asyncio.Future[AgentGone]:
-        return self._session.closed
-
-    async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
-        if self.native:  # a plain MCP server is told no correlation id
-            params = with_meta(params, {wire.CORRELATION: self.correlation})
-        return await self._session.call(method, params, listener=self._hearing, timeout=timeout)
-
-    async def list(self, method: str, key: str) -> list[JsonObject]:
-        return await self._session.list(method, key)
-
-    def tell(self, method: str, params: JsonObject) -> None:
-        self._last = asyncio.create_task(self._tell_after(self._last, method, params))
-
-    def withdraw(self) -> None:
-        id = self._hearing.id
-        if id is not None:
-            self.tell(mcp.CANCELLED, {"requestId": id, "reason": UNWANTED, META: {wire.CORRELATION: self.correlation}})
-
-    async def aclose(self) -> None:
-        if self._last is not None:
-            await asyncio.wait([self._last], timeout=FAREWELL)
-            self._last.cancel()
-
-    async def _tell_after(self, before: asyncio.Task[None] | None, method: str, params: JsonObject) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        await _tell(self._session, method, params)
-
-
-async def _tell(session: ClientSession, method: str, params: JsonObject) -> None:
-    try:
-        await session.tell(method, params)
-    except InterlinguaError as error:
-        log.debug("%s was not taken: %s", method, error)

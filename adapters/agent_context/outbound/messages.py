@@ -204,14 +204,13 @@ class NativeRun:
     def __init__(self, run: called_run.CalledRun, line: AgentLine, *, target: str | None, how: How) -> None:
         self._run = run
         self._context = run.context
-        self._line = line
+        self.line = line
         self._target = target
         self._how = how
         self._beside = SideEvents()
         self._text = GrowingText(OUTPUT)
         self._end: asyncio.Future[answers.AgentWord] = asyncio.get_running_loop().create_future()
         self._asking = TaskSet(lambda error: log.warning("a question of the agent's failed: %r", error))
-        self._source = wire.SELF
 
     async def go(self) -> e.Event:
         """To its end: the last event. Raises RpcError with the agent's own error, and errors of the tree."""
@@ -220,9 +219,8 @@ class NativeRun:
         sent = (context.upstream_thread or {}).get("files") or []
         new = [each for each in await context.uploads() if each.id not in sent]
         method, params = self._first(recalled, await uploads_of(context, new))
-        if not self._line.knows_agents and params["source"] != wire.SELF:
+        if not self.line.knows_agents and params["source"] != wire.SELF:
             params = {**with_meta(params, {wire.SENDER: params["source"]}), "source": wire.SELF}
-        self._source = params["source"]
         if context.thread is not None:
             sent = [*sent, *(each.id for each in new)]
             await context.set_thread({"sessionId": context.thread.id, **({"files": sent} if sent else {})})
@@ -244,7 +242,7 @@ class NativeRun:
     def _first(self, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
         delegates = self._how == "delegate"
         if self._how == "auto" and task_in(self._context) is not None:
-            declared = self._line.capabilities
+            declared = self.line.capabilities
             delegates = any(mcp.declares(declared, wire.AGENT, key) for key in ("delegate", "coordination"))
         if delegates:
             return wire.DELEGATE, delegation(self._context, given, self._target, uploads)
@@ -252,7 +250,7 @@ class NativeRun:
 
     async def _answered(self, method: str, params: JsonObject) -> answers.AgentWord:
         """The agent's last word: in its answer, or in a message after or even before it."""
-        asking = asyncio.ensure_future(self._line.request(method, params))
+        asking = asyncio.ensure_future(self.line.request(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self._end)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -260,7 +258,7 @@ class NativeRun:
                 await asyncio.wait([asking], timeout=ANSWER_SECONDS)
         except asyncio.CancelledError:
             if asking.done() and not asking.cancelled() and asking.exception() is None:
-                self._line.withdraw()
+                self.line.withdraw()
             raise
         finally:
             if not asking.done():
@@ -276,17 +274,17 @@ class NativeRun:
 
     async def _later(self) -> answers.AgentWord:
         """Wait for the response of an agent that has acknowledged the message; the run's timeout bounds it."""
-        if not self._line.lasting:
+        if not self.line.lasting:
             raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
-        either: tuple[asyncio.Future[Any], ...] = (self._end, self._line.closed)
+        either: tuple[asyncio.Future[Any], ...] = (self._end, self.line.closed)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._line.withdraw()
+            self.line.withdraw()
             raise
         if self._end.done():
             return self._end.result()
-        raise AgentGone.of(self._line.closed.result())
+        raise AgentGone.of(self.line.closed.result())
 
     async def _ended(self, said: answers.AgentWord) -> e.Event:
         if said.error is not None:
@@ -336,7 +334,7 @@ class NativeRun:
         if method == wire.ERROR:
             self._over(answers.broken(answers.error_of(said.get("error"))))
             return []
-        return [] if method == mcp.PROGRESS and self._line.gateway else news(method, said)
+        return [] if method == mcp.PROGRESS and self.line.gateway else news(method, said)
 
     async def asked(self, method: str, params: Raw) -> Any:
         """The result of a message or error that comes as a request; of a question it is the answer. Raises RpcError."""
@@ -349,6 +347,12 @@ class NativeRun:
             return {"content": await replied(self._run, found.payload)}
         self._run.say(*self._heard(said, asks=False))
         return RECEIVED
+
+    def fail(self, error: AgentBroken) -> None:
+        """It ends with the error, unless it has ended."""
+        if not self._end.done():
+            self._end.set_exception(error)
+            self._end.exception()  # a run that is cancelled does not ask for it
 
     def again(self) -> None:
         self._text.again()
@@ -388,13 +392,13 @@ class NativeRun:
             self._asking.start(self._answer(payload))
         else:
             error = RpcError(wire.UNAVAILABLE, "too many questions at once")
-            self._line.tell(wire.ERROR, note(error, self._line.correlation, wire.SELF))
+            self.line.tell(wire.ERROR, note(error, self.line.correlation, wire.SELF))
 
     async def _answer(self, payload: Json) -> None:
         content = await replied(self._run, payload)
-        meta = {wire.CORRELATION: self._line.correlation}
+        meta = {wire.CORRELATION: self.line.correlation}
         target = {} if self._target is None else {"target": self._target}
-        self._line.tell(wire.MESSAGE, {"source": self._source, **target, "content": content, META: meta})
+        self.line.tell(wire.MESSAGE, {"source": self.line.source, **target, "content": content, META: meta})
 
 
 def news(method: str, params: JsonObject) -> list[e.Event]:

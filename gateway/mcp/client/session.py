@@ -120,8 +120,11 @@ class ClientSession:
         capabilities: JsonObject,
         info: JsonObject,
         dialects: Mapping[str, str] | None = None,
+        *,
+        server: JsonObject | None = None,
     ) -> None:
-        self.server: JsonObject = {}
+        """server: where it is known without a handshake: `start` is not called then."""
+        self.server: JsonObject = server or {}
         self._channel = channel
         self._calls = calls
         self._capabilities = capabilities

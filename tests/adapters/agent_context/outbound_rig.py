@@ -16,7 +16,7 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound, AgentContextRuns
 from adapters.agent_context.outbound.answers import correlation
-from adapters.agent_context.outbound.links import QUESTIONS, PoolLink, SessionLinks
+from adapters.agent_context.outbound.links import QUESTIONS, RegisteredLink, ServerLink, stray
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
@@ -150,7 +150,7 @@ class PipedAgent(Agent):
 class PipedPool:
     """See `gateway.mcp.client.pool.McpPool`. One session, to a server that the test plays."""
 
-    def __init__(self, capabilities: JsonObject, server: JsonObject, link: PoolLink) -> None:
+    def __init__(self, capabilities: JsonObject, server: JsonObject, link: ServerLink) -> None:
         self.declared = capabilities
         self.agent: PipedAgent
         self.heard: list[Callable[[str, Raw], None]] = []
@@ -193,10 +193,13 @@ class PipedPool:
 
 
 class FakeSession:
-    """See `gateway.mcp.server.contract.Session`: a client on which an agent registered. `links` is its inbound half."""
+    """See `gateway.mcp.server.contract.Session`: a client on which an agent registered.
 
-    def __init__(self, links: SessionLinks) -> None:
-        self.links = links
+    `link`: what the inbound half hands its messages to.
+    """
+
+    def __init__(self) -> None:
+        self.link: RegisteredLink
         self.client = McpClient("2025-11-25", {"agent": {"messages": True}})
         self.alive = True
         self.can_ask = True
@@ -247,11 +250,12 @@ class SessionAgent(Agent):
         await settled(2)
 
     async def tell(self, method: str, params: JsonObject) -> None:
-        self.session.links.heard(self.session, method, raw(params))  # type: ignore[arg-type]
+        if not self.session.link.heard(method, raw(params)) and (error := stray(method, raw(params))) is not None:
+            self.session.tell("agent/error", error)
         await settled(2)
 
     async def ask(self, method: str, params: JsonObject) -> Any:
-        waiting = self.session.links.asked(self.session, method, raw(params))  # type: ignore[arg-type]
+        waiting = self.session.link.asked(method, raw(params))
         if waiting is None:
             return {"error": {"code": -32601, "message": "not the run's"}}
         try:
@@ -265,7 +269,7 @@ class SessionAgent(Agent):
         for waiting in self.session.waiting.values():
             if not waiting.done():
                 waiting.set_exception(AgentGone("it has hung up"))
-        self.session.links.left(self.session)  # type: ignore[arg-type]
+        self.session.link.end()
 
 
 class House:
@@ -346,6 +350,14 @@ async def piped(
 class Registered(AgentContextRuns):
     """The runs of an agent over one connection."""
 
+    def __init__(self, link: RegisteredLink, name: str) -> None:
+        super().__init__(lambda: link, name, "auto")
+        self._link = link
+
+    @property
+    def reachable(self) -> bool:
+        return self._link.reachable
+
     async def aclose(self) -> None:
         """The connection is the agent's."""
 
@@ -353,10 +365,10 @@ class Registered(AgentContextRuns):
 @asynccontextmanager
 async def registered(record: JsonObject | None = None) -> AsyncIterator[House]:
     """An agent that registered on its connection."""
-    links = SessionLinks()
-    session = FakeSession(links)
+    session = FakeSession()
+    session.link = RegisteredLink(session)  # type: ignore[arg-type]
     before = asyncio.all_tasks()
-    outbound = Registered(links.to(session), (RECORD if record is None else record)["id"], "auto")  # type: ignore[arg-type]
+    outbound = Registered(session.link, (RECORD if record is None else record)["id"])
     agent = SessionAgent(session)
     house = House(outbound, lambda: agent)
     house.session = session

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from msgspec import Raw
 
+from adapters.agent_context import outbound
 from adapters.agent_context.outbound import AgentContextRuns
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Unavailable
@@ -112,7 +113,6 @@ async def test_another_session_cannot_speak_about_a_run() -> None:
         assert house.session is not None and stranger.session is not None
         context = running()
         task, asked = await house.begun(context)
-        stranger.session.links = house.session.links
         await stranger.agent.respond("mine")
         assert (await stranger.agent.hear("agent/error"))["params"]["error"]["code"] == -32002
         await house.agent.answer(asked["id"], says("yours"))
@@ -131,9 +131,7 @@ async def test_an_agent_s_message_to_a_third_one_is_not_about_its_run() -> None:
 
 
 async def test_a_flood_on_a_session_ends_the_run_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    from adapters.agent_context.outbound import links
-
-    monkeypatch.setattr(links, "MOST_WAITING", 100_000)
+    monkeypatch.setattr(outbound, "MOST_AHEAD", 100_000)
 
     async with registered() as house:
         context = running()
@@ -215,7 +213,7 @@ async def test_what_comes_while_a_run_is_being_ended_is_counted() -> None:
     class Answering:
         """A line whose agent answers at once."""
 
-        native = lasting = knows_agents = True
+        native = lasting = knows_agents = slowable = True
         gateway = False
         capabilities: ClassVar[dict[str, Any]] = {}
 
@@ -223,6 +221,6 @@ async def test_what_comes_while_a_run_is_being_ended_is_counted() -> None:
             return raw(says("done"))
 
     context = running()
-    await AgentContextRuns(cast("Any", Leaving()), RECORD["id"], "auto").run(context)
+    await AgentContextRuns(lambda: cast("Any", Leaving()), RECORD["id"], "auto").run(context)
     assert context.losses == {"late_message": 1} and not context.said(e.PartDelta)
     assert isinstance(context.end, e.RunFinished)

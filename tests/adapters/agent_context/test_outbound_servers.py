@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.agent_context.outbound import AgentContextRuns
-from adapters.agent_context.outbound.links import PoolLink
+from adapters.agent_context.outbound.links import ServerLink
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, JsonObject, RunStatus
@@ -85,14 +85,14 @@ async def is_cancelled(it: House) -> None:
 async def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
     there: Mapping[str, JsonObject], name: str
 ) -> None:
-    link = PoolLink.to_endpoint({"url": there[name]["url"]}, allow=["127.0.0.0/8"])
-    refused = PoolLink.to_endpoint({"url": there[name]["url"], "transport": "auto"})
+    link = ServerLink.to_endpoint({"url": there[name]["url"]}, allow=["127.0.0.0/8"])
+    refused = ServerLink.to_endpoint({"url": there[name]["url"], "transport": "auto"})
     try:
         context = running("hello")
-        await AgentContextRuns(link, "echo", "auto").run(context)
+        await AgentContextRuns(lambda: link, "echo", "auto").run(context)
         assert context.output == {"message": "hello "}
         with pytest.raises(Denied, match="internal address"):
-            await AgentContextRuns(refused, "echo", "auto").run(running("hello"))
+            await AgentContextRuns(lambda: refused, "echo", "auto").run(running("hello"))
     finally:
         await link.aclose()
         await refused.aclose()

@@ -126,7 +126,6 @@ class House:
     def hang_up(self, at: Any) -> None:
         """What the transport and the inbound half do when a connection ends."""
         at.alive = False
-        self.directory.links.left(at)
         self.directory.left(at)
 
 
