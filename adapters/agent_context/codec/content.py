@@ -253,7 +253,7 @@ def _sent(run: Run) -> Json:
     if request.protocol != PROTOCOL:
         return delta.ABSENT
     task = request.attributes.get("task")
-    for said in (task, request.creation.get("content"), request.creation.get("task")):
+    for said in (task, request.creation.get("content")):
         if isinstance(said, dict) and "payload" in said:
             return said["payload"]
     return delta.ABSENT

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.codec.errors import failure_error
 from adapters.agent_context.security import ClientPrincipal
-from adapters.agent_context.wire import ASSIGNMENT, PROTOCOL
+from adapters.agent_context.wire import ASSIGNMENT
 from adapters.agent_context.wire.messages import DelegatedTask, task_in
 from gateway.contract import Gateway
 from gateway.core import delta
@@ -300,46 +300,17 @@ class Tasks:
         self._gateway = gateway
         self._agent = coordinator
 
-    def request(
-        self,
-        task: DelegatedTask,
-        principal: str | None,
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        creation: JsonObject | None = None,
-        metadata: JsonObject | None = None,
-        attributes: JsonObject | None = None,
-        traceparent: str | None = None,
-    ) -> RunRequest:
-        """The run that is the task. `source` is the agent that delegates it, `target` the only one that may have it.
-
-        `creation` is the whole params as they came, `attributes` what else the inbound half marks its runs with.
-        """
-        marks = {SOURCE: source, TARGET: target}
-        return RunRequest(
-            agent=self._agent,
-            input={TASK: document(task)},
-            protocol=PROTOCOL,
-            metadata={**(metadata or {}), TASK: task.id},
-            principal=principal,
-            traceparent=traceparent,
-            creation=creation or {},
-            attributes={**(attributes or {}), **{key: value for key, value in marks.items() if value is not None}},
-            id=self._run_of(task.id, principal),
-        )
-
-    async def delegate(self, request: RunRequest, start: Callable[[RunRequest], Awaitable[Run]] | None = None) -> Run:
-        """Start a task's run (of `request`) by `start`, or return the one there is.
+    async def delegate(self, request: RunRequest, start: Callable[[RunRequest], Awaitable[Run]]) -> Run:
+        """Start a task's run, which has the id that `run_of` says, by `start`; or return the one there is.
 
         The same task of the same principal's with the same content is the same one, however it has ended; with other
-        content Conflict is raised. Raises what `start` does (left out: `Gateway.runs.start`).
+        content Conflict is raised. Raises what `start` does.
         """
         task_id = str(request.metadata[TASK])
         run = await self.find(task_id, request.principal)
         if run is None:
             try:
-                run = await (start or self._gateway.runs.start)(request)
+                run = await start(request)
             except (Conflict, Unavailable):  # it was delegated a moment ago, here or at another gateway process
                 run = await self.find(task_id, request.principal)
                 if run is None:
@@ -352,10 +323,10 @@ class Tasks:
     async def find(self, task_id: str, principal: str | None) -> Run | None:
         """The run of a task that was delegated by `principal`; None if there is none (any more)."""
         with contextlib.suppress(NotFound):
-            return await self._gateway.runs.get(self._run_of(task_id, principal))
+            return await self._gateway.runs.get(self.run_of(task_id, principal))
         return None
 
-    def _run_of(self, task_id: str, principal: str | None) -> str:
+    def run_of(self, task_id: str, principal: str | None) -> str:
         return str(uuid.uuid5(NAMESPACE, json.dumps([self._agent, principal, task_id])))
 
     async def list(self, reader: ClientPrincipal | None) -> list[JsonObject]:

@@ -93,7 +93,7 @@ class TaskWork:
 
     async def go(self, *, again: bool) -> e.Event:
         """See to the task, until its deadline. `again`: after a restart."""
-        deadline = self._task.needs.limits.deadline_at
+        deadline = self._task.needs.deadline_at
         left = None if deadline is None else deadline - time.time()
         try:
             async with asyncio.timeout(left) as limit:
@@ -126,7 +126,7 @@ class TaskWork:
         if (settled := self._record.failure) is not None:  # it was just being written down
             return e.RunFailed(failure=settled)
         done = "before it was done" if self._record.attempts else "before an agent had it"
-        message = f"the deadline {self._task.needs.limits.deadline} has passed {done}"
+        message = f"the deadline {self._task.needs.deadline} has passed {done}"
         failure = Failure(code=Expired.code, message=message)
         await self._stop(failure, PASSED, PASSED)
         return e.RunFailed(failure=failure, timeout=True)
@@ -273,7 +273,7 @@ class TaskWork:
 
     async def _followed(self, attempt: Attempt, agent: Agent) -> Run:
         speech = AttemptSpeech(self._context, self._gateway, agent, attempt.number, self._used)
-        limit = self._task.needs.limits.max_tokens
+        limit = self._task.needs.max_tokens
         try:
             return await AttemptFollower(self._gateway, self._context, attempt, speech, limit).go(self._told)
         finally:
@@ -303,8 +303,8 @@ class TaskWork:
             raise self._given_up()
         loop = asyncio.get_running_loop()
         patience = self._options.patience
-        until = None if self._task.needs.limits.deadline is not None else loop.time() + patience
-        priority = self._task.needs.limits.priority
+        until = None if self._task.needs.deadline is not None else loop.time() + patience
+        priority = self._task.needs.priority
         with self._chooser.queue.enter(priority, self._context.run.created_at, self._id) as place:
             while True:
                 ranking = await self._rank()
@@ -343,8 +343,8 @@ class TaskWork:
         allowed = request.attributes.get(record.ALLOWED)
         return Needs(
             capabilities=self._task.needs.capabilities,
-            min_score=self._task.needs.limits.min_score,
-            max_cost=self._task.needs.limits.max_cost,
+            min_score=self._task.needs.min_score,
+            max_cost=self._task.needs.max_cost,
             only=only or (target if isinstance(target, str) else None),
             excluded=excluded,
             allowed=allowed if isinstance(allowed, list) else ("*",),

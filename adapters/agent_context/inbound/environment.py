@@ -24,7 +24,7 @@ from adapters.agent_context.directory.evaluation import REFUSALS
 from adapters.agent_context.inbound.questions import AcknowledgedQuestions, AgentAsker
 from adapters.agent_context.options import AgentContextServe, Right
 from adapters.agent_context.security import Access, ClientPrincipal
-from adapters.agent_context.wire.messages import Constraints, MessageNeeds, told_in
+from adapters.agent_context.wire.messages import MessageNeeds, WorkNeeds, told_in
 from gateway.access import ANONYMOUS
 from gateway.contract import Batch, Gateway
 from gateway.core import events as e
@@ -297,11 +297,11 @@ class Environment:
         finally:
             self.served.pop(run.id, None)
 
-    def limit(self, run_id: str, limits: Constraints) -> None:
+    def limit(self, run_id: str, needs: WorkNeeds) -> None:
         """Hold a message's run to its deadline and its tokens, until it ends: also while nobody follows it."""
-        if run_id not in self._limited and (limits.deadline is not None or limits.max_tokens is not None):
+        if run_id not in self._limited and (needs.deadline is not None or needs.max_tokens is not None):
             self._limited.add(run_id)
-            self.background.do(None, self._limit(run_id, limits), f"limits of run {run_id}")
+            self.background.do(None, self._limit(run_id, needs), f"limits of run {run_id}")
 
     def _may_answer(self, call: McpCall, run: Run) -> bool:
         """See `ClientRuns`: nobody answers questions that were somebody else's. Raises Expired for a message whose
@@ -309,14 +309,14 @@ class Environment:
         """
         if run.request.principal != self.people.principal(call.session, call.bearer).name:
             return False
-        deadline = told_of(run).needs.limits.deadline_at
+        deadline = told_of(run).needs.deadline_at
         if deadline is None or _until(deadline) or (run.status.ended and run.cancel_reason != PASSED):
             return True
         self.background.do(None, self._cancel(run.id, PASSED), f"deadline of run {run.id}")
         raise Expired(PASSED)
 
-    async def _limit(self, run_id: str, limits: Constraints) -> None:
-        deadline, most = limits.deadline_at, limits.max_tokens
+    async def _limit(self, run_id: str, needs: WorkNeeds) -> None:
+        deadline, most = needs.deadline_at, needs.max_tokens
         why = ""
 
         def take(batch: Batch) -> None:
@@ -367,11 +367,11 @@ def fresh() -> str:
     return str(uuid.uuid4())
 
 
-def ahead(limits: Constraints, path: str) -> None:
+def ahead(needs: WorkNeeds, path: str) -> None:
     """Raises RpcError for a deadline, at `path`, that is past."""
-    if limits.deadline_at is not None and limits.deadline_at <= time.time():
+    if needs.deadline_at is not None and needs.deadline_at <= time.time():
         expected = "a deadline that is not past"
-        raise refusal(wire.DEADLINE, f"{path}: {PASSED}", "deadline", expected, limits.deadline, path=path)
+        raise refusal(wire.DEADLINE, f"{path}: {PASSED}", "deadline", expected, needs.deadline, path=path)
 
 
 def metadata_of(meta: JsonObject) -> JsonObject:

@@ -20,7 +20,16 @@ from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import WAITED_FOR, NoMatch, note, refusal, to_rpc
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.task_record import ALLOWED, HOPS, KeptTask, Tasks
+from adapters.agent_context.coordination.task_record import (
+    ALLOWED,
+    HOPS,
+    SOURCE,
+    TARGET,
+    TASK,
+    KeptTask,
+    Tasks,
+    document,
+)
 from adapters.agent_context.directory.evaluation import ACTIVE_RUNS
 from adapters.agent_context.inbound import rendering
 from adapters.agent_context.inbound.environment import (
@@ -71,6 +80,7 @@ SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 class Letter(msgspec.Struct, frozen=True):
     """A message of type request that may be delivered. `told`: what its payload says of itself."""
 
+    params: JsonObject
     payload: Json
     told: MessageNeeds
     agent: Agent
@@ -91,7 +101,9 @@ class MessageRequests:
         self._env = env
 
     async def message(self, call: McpCall) -> JsonObject:
-        asked = read(call.params, "Message")
+        return await self._message(call, read(call.params, "Message"))
+
+    async def _message(self, call: McpCall, asked: JsonObject) -> JsonObject:
         target, kind, payload = asked["target"], asked["content"]["type"], asked["content"]["payload"]
         principal = self._env.people.may(call, self._right(target), target)
         source = self._env.people.source(call, principal, asked.get("source"))
@@ -103,8 +115,8 @@ class MessageRequests:
         agent = await self._env.agent(call, target, "/target")
         told = told_in(nlip.plain(payload))
         token = fresh() if nlip.spoken(payload) else None
-        letter = Letter(payload, told, agent, principal, source, correlation or fresh(), token)
-        ahead(told.needs.limits, DEADLINE_PATH)
+        letter = Letter(asked, payload, told, agent, principal, source, correlation or fresh(), token)
+        ahead(told.needs, DEADLINE_PATH)
         run = await self._env.runs.answered(call, agent, payload, content.PAYLOAD, answer_in)
         if run is None:
             await self._required(letter)
@@ -117,8 +129,8 @@ class MessageRequests:
 
     async def told(self, aside: Aside) -> None:
         """The notification: what comes of it is told by a message with the same id."""
-        result = await self.message(aside)
         asked = read(aside.params, "Message")
+        result = await self._message(aside, asked)
         head = both(asked["target"], asked.get("source"))
         aside.notify(wire.MESSAGE, {**head, "content": result["content"], META: result[META]})
 
@@ -134,7 +146,7 @@ class MessageRequests:
     async def _required(self, letter: Letter) -> None:
         """Raises NoMatch for an agent that is not what the message requires. The coordination looks for one that is."""
         needs = letter.told.needs
-        wanted = Needs(needs.capabilities, needs.limits.min_score, needs.limits.max_cost)
+        wanted = Needs(needs.capabilities, needs.min_score, needs.max_cost)
         if wanted == Needs() or letter.agent.name == self._env.options.tasks_of:
             return
         why = why_not(await self._env.directory.candidate(letter.agent.name), wanted)
@@ -169,7 +181,7 @@ class MessageRequests:
                 metadata={**metadata_of(call.meta), **beside},
                 traceparent=keys.traceparent(call.meta),
                 principal=letter.principal.name,
-                creation=sent(call, letter.source) if wire.PROTOCOL in agent.extra else {},
+                creation=sent(letter.params, letter.source) if wire.PROTOCOL in agent.extra else {},
                 attributes=attributes,
             )
             run = await env.runs.start(request, call, files=begun.files)
@@ -204,7 +216,7 @@ class MessageRequests:
     async def _follow(self, call: McpCall, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
         env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
-        env.limit(run.id, letter.told.needs.limits)
+        env.limit(run.id, letter.told.needs)
         telling = RunNotifications(call, agent, head, {wire.CORRELATION: correlation, keys.RUN_ID: run.id})
         token = letter.session if letter.token is not None else None
         words = MessageWords(env, agent, telling, correlation, losses=losses, conversation=token)
@@ -219,9 +231,8 @@ def _beside(payload: Any) -> JsonObject:
     return {key: payload[key] for key in ("context", "requirements") if isinstance(payload.get(key), dict)}
 
 
-def sent(call: McpCall, source: str | None) -> JsonObject:
+def sent(params: JsonObject, source: str | None) -> JsonObject:
     """The params as they came; with the agent that they are from, where that was left out."""
-    params: JsonObject = jsonrpc.unpack(call.params)
     return params if source is None else {**params, "source": source}
 
 
@@ -236,6 +247,7 @@ LISTED: Final = 20
 class Order(msgspec.Struct, frozen=True):
     """A task as somebody asks for it. `place`: of its deadline in the params; `named`: of the target."""
 
+    params: JsonObject
     task: DelegatedTask
     principal: ClientPrincipal
     source: str | None
@@ -296,7 +308,7 @@ class TaskRequests:
         if run is not None:
             return agent, run
         place = "/task/requirements/constraints/deadline"
-        order = Order(task, principal, source, target, correlation_in(asked) or fresh(), place)
+        order = Order(asked, task, principal, source, target, correlation_in(asked) or fresh(), place)
         return agent, await self._start(call, order)
 
     # --- tools ------------------------------------------------------------------------------------------------
@@ -310,7 +322,7 @@ class TaskRequests:
             correlation = correlation_of(call.meta) or fresh()
             source = self._env.people.source(call, principal, None)
             places = f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
-            run = await self._start(call, Order(task, principal, source, target, correlation, *places))
+            run = await self._start(call, Order(asked, task, principal, source, target, correlation, *places))
         return await self._tool_result(call, agent, run, wait=given.get("wait", True))
 
     async def answer(self, call: McpCall, asked: JsonObject, given: JsonObject) -> JsonObject:
@@ -390,19 +402,21 @@ class TaskRequests:
         attributes: JsonObject = {wire.CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
         if "*" not in order.principal.agents:
             attributes[ALLOWED] = list(order.principal.agents)
-        request = self._tasks.request(
-            task,
-            order.principal.name,
-            source=order.source,
-            target=only,
-            creation=sent(call, order.source),
-            metadata=metadata_of(call.meta),
-            attributes=attributes,
+        attributes |= {key: value for key, value in ((SOURCE, order.source), (TARGET, only)) if value is not None}
+        request = RunRequest(
+            agent=self._name,
+            input={TASK: document(task)},
+            protocol=wire.PROTOCOL,
+            metadata={**metadata_of(call.meta), TASK: task.id},
+            principal=order.principal.name,
             traceparent=keys.traceparent(call.meta),
+            creation=sent(order.params, order.source),
+            attributes=attributes,
+            id=self._tasks.run_of(task.id, order.principal.name),
         )
 
         async def start(asked: RunRequest) -> Run:
-            ahead(task.needs.limits, order.place)
+            ahead(task.needs, order.place)
             return await env.runs.start(asked, call, outlives=True)
 
         return await self._tasks.delegate(request, start)

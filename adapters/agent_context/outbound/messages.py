@@ -87,8 +87,7 @@ def message(context: RunContext, given: Recalled, target: str, uploads: Uploads)
 def delegation(context: RunContext, given: Recalled, target: str | None, uploads: Uploads) -> JsonObject:
     """The params of an `agent/delegate`: of the task that the run is an attempt at, or of one made of it."""
     payload = request_of(context.agent, context.run, given, uploads)
-    known = task_in(context) or _sent(context).get("task")
-    known = known if isinstance(known, dict) else {}
+    known = task_in(context) or {}
     requirements = payload.get("requirements") if isinstance(payload, dict) else None
     task: JsonObject = {
         "id": context.run.id,

@@ -259,9 +259,10 @@ def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
 # --- work ------------------------------------------------------------------------------------------------------------
 
 
-class Constraints(msgspec.Struct, frozen=True):
-    """Limits of a piece of work; None where there is none. `deadline_at`: the deadline as seconds since the epoch."""
+class WorkNeeds(msgspec.Struct, frozen=True):
+    """`requirements` of a piece of work; None for a limit that it has not. `deadline_at`: seconds since the epoch."""
 
+    capabilities: tuple[str, ...] = ()
     deadline: str | None = None
     deadline_at: float | None = None
     max_tokens: int | None = None
@@ -270,19 +271,13 @@ class Constraints(msgspec.Struct, frozen=True):
     min_score: float | None = None
 
 
-class WorkNeeds(msgspec.Struct, frozen=True):
-    """`requirements` of a piece of work."""
-
-    capabilities: tuple[str, ...] = ()
-    limits: Constraints = Constraints()
-
-
 def needs_in(requirements: JsonObject | None, at: str) -> WorkNeeds:
     """Requirements that fit, which stand at `at`. Raises RpcError for a deadline that is none."""
     given = requirements or {}
     said = given.get("constraints") or {}
     deadline, tokens = said.get("deadline"), said.get("maxTokens")
-    limits = Constraints(
+    return WorkNeeds(
+        capabilities=tuple(given.get("capabilities") or ()),
         deadline=deadline,
         deadline_at=None if deadline is None else seconds_of(deadline, f"{at}/constraints/deadline"),
         max_tokens=None if tokens is None else int(tokens),
@@ -290,7 +285,6 @@ def needs_in(requirements: JsonObject | None, at: str) -> WorkNeeds:
         max_cost=said.get("maxCost"),
         min_score=said.get("minScore"),
     )
-    return WorkNeeds(tuple(given.get("capabilities") or ()), limits)
 
 
 class DelegatedTask(msgspec.Struct, frozen=True):

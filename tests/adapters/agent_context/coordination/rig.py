@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.task_record import KeptTask, Tasks
+from adapters.agent_context.coordination.task_record import KeptTask, Tasks, document
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire import PROTOCOL
 from adapters.agent_context.wire.messages import DelegatedTask, task_in
@@ -23,7 +23,7 @@ from gateway.access import UsageLimits
 from gateway.agents.entry import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, Standing
+from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, RunRequest, Standing
 from gateway.runs import Engine
 from gateway.store.opening import open_store
 from tests.support.scripted import AGENT, Script, Scripted, route, until
@@ -70,6 +70,30 @@ def task(
     return task_in({"id": task_id, "type": "calc", "payload": said, "requirements": needs, "status": status})
 
 
+async def delegate(
+    tasks: Tasks,
+    one: DelegatedTask,
+    principal: str = "me",
+    *,
+    attributes: JsonObject | None = None,
+    metadata: JsonObject | None = None,
+    creation: JsonObject | None = None,
+    **marks: str,
+) -> Run:
+    """Delegate a task as the inbound half does. `marks`: `source` and `target`."""
+    request = RunRequest(
+        agent=tasks._agent,
+        input={"task": document(one)},
+        protocol=PROTOCOL,
+        metadata={**(metadata or {}), "task": one.id},
+        principal=principal,
+        creation=creation or {},
+        attributes={**(attributes or {}), **marks},
+        id=tasks.run_of(one.id, principal),
+    )
+    return await tasks.delegate(request, tasks._gateway.runs.start)
+
+
 @dataclass
 class House:
     """An open engine with its coordinator."""
@@ -80,8 +104,8 @@ class House:
     directory: FakeDirectory
     agents: Mapping[str, Scripted] = field(default_factory=dict)
 
-    async def delegate(self, one: DelegatedTask | None = None, principal: str = "me", **more: Any) -> Run:
-        return await self.tasks.delegate(self.tasks.request(one or task(), principal, **more))
+    async def delegate(self, one: DelegatedTask | None = None, **more: Any) -> Run:
+        return await delegate(self.tasks, one or task(), **more)
 
     async def ended(self, run: Run | str) -> Run:
         """The run once it has ended, questions and all."""

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.agent_context import ADAPTER
 from adapters.agent_context.coordination import attempt_run
-from adapters.agent_context.coordination.task_record import assignment_of, task_of
+from adapters.agent_context.coordination.task_record import KeptTask, task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid, Unavailable
@@ -41,7 +41,7 @@ async def test_the_best_agent_does_the_task_and_the_choice_is_explained() -> Non
         done = await there.done(task(can=["Sums"]))
         assert done.status is RunStatus.SUCCESS
         assert json.loads(bytes(done.output)) == {"messages": [{"text": "by good "}]}
-        told = assignment_of(done)
+        told = KeptTask.of(done).assignment
         assert told["agent"] == "good" and [one["agent"] for one in told["ranked"]] == ["good", "other", "poor"]
         assert told["ranked"][0]["factors"]["quality"] == 0.9
         assert not there.agents["poor"].contexts and not there.agents["other"].contexts
@@ -107,7 +107,7 @@ async def test_another_agent_tries_when_one_fails_and_what_the_first_said_is_tak
         ]
         text = [event for _, event in await there.engine.runs.events(done.id) if isinstance(event, e.PartReplaced)]
         assert [event.value for event in text] == [""]
-        left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
+        left_out = {one["agent"]: one["reason"] for one in KeptTask.of(done).assignment["leftOut"]}
         assert left_out["first"] == f"has failed already: {error}"
         assert not any(there.coordinator.queue.running(each) for each in agents)
 
@@ -326,7 +326,7 @@ async def test_a_file_for_the_coordination_goes_to_an_agent_that_takes_it() -> N
         file = Attachment(name="sum.txt", media_type="text/plain", content=b"2+2")
         done = await there.ended(await there.engine.runs.start(asked, files=[file]))
         assert json.loads(bytes(done.output)) == {"messages": [{"text": "sum.txt b'2+2'"}]}
-        left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
+        left_out = {one["agent"]: one["reason"] for one in KeptTask.of(done).assignment["leftOut"]}
         assert left_out["none"] == "takes no such files: sum.txt is text/plain"
 
 

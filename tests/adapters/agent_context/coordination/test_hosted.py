@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_context.coordination.task_record import Tasks, assignment_of, task_of
+from adapters.agent_context.coordination.task_record import KeptTask, Tasks, task_of
 from adapters.agent_context.door import AgentContextDoor
 from adapters.agent_context.options import COORDINATOR, AgentContextServe
 from gateway.agents.entry import Entry
@@ -23,7 +23,7 @@ from gateway.runs import Engine
 from gateway.store import Registration
 from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore
-from tests.adapters.agent_context.coordination.rig import holds, says, task
+from tests.adapters.agent_context.coordination.rig import delegate, holds, says, task
 from tests.adapters.agent_context.coordination.test_restarts import never
 from tests.runs.test_roster import Many, spoken
 from tests.support.scripted import Script, Scripted, route, until
@@ -49,7 +49,7 @@ async def gateway(
 
 
 async def delegated(tasks: Tasks, **limits: Any) -> Run:
-    return await tasks.delegate(tasks.request(task(**limits), "me"))
+    return await delegate(tasks, task(**limits))
 
 
 async def ended(engine: Engine, run_id: str) -> Run:
@@ -67,7 +67,7 @@ async def test_routes_with_the_label_are_chosen_by_what_their_routes_say_of_them
     ) as (engine, tasks):
         done = await ended(engine, (await delegated(tasks, maxCost=None)).id)
         assert task_of(done)["agent"] == "good" and done.status is RunStatus.SUCCESS
-        left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
+        left_out = {one["agent"]: one["reason"] for one in KeptTask.of(done).assignment["leftOut"]}
         assert left_out == {"poet": "lacks sums"}
 
 
@@ -129,8 +129,8 @@ async def test_gateways_that_are_given_their_first_tasks_one_after_the_other_hav
         gateway((where, holds("half", go)), file=file, host="here", per_agent=1) as (one, first),
         gateway((where, holds("half", go)), file=file, host="there", per_agent=1) as (two, second),
     ):
-        begun = await first.delegate(first.request(task("t1"), "me"))
-        next_one = await second.delegate(second.request(task("t2"), "me"))
+        begun = await delegate(first, task("t1"))
+        next_one = await delegate(second, task("t2"))
         assert begun.id in one.live and next_one.id in one.live and not two.live
         go.set()
         await ended(one, begun.id)
@@ -155,8 +155,8 @@ async def test_of_gateways_that_start_at_the_same_moment_one_coordinates(
             await put(registration)
 
         monkeypatch.setattr(one.store, "put_registration", late)
-        starting = asyncio.ensure_future(first.delegate(first.request(task("t1"), "me")))
-        begun = await second.delegate(second.request(task("t2"), "me"))
+        starting = asyncio.ensure_future(delegate(first, task("t1")))
+        begun = await delegate(second, task("t2"))
         written.set()
         next_one = await starting
         assert begun.id in two.live and next_one.id in two.live and not one.live

@@ -11,7 +11,7 @@ import pytest
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import choosing as queues
 from adapters.agent_context.coordination.choosing import QueuePlace, TaskQueue
-from adapters.agent_context.coordination.task_record import assignment_of, task_of
+from adapters.agent_context.coordination.task_record import KeptTask, task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
@@ -141,7 +141,7 @@ async def test_a_task_that_nobody_can_do_fails_at_once_and_says_why_of_each() ->
         done = await there.done(source="boss")
         assert done.failure is not None and done.failure.code == "no_match"
         assert task_of(done)["error"]["code"] == -32007
-        why = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
+        why = {one["agent"]: one["reason"] for one in KeptTask.of(done).assignment["leftOut"]}
         assert why["poet"] == "lacks sums" and why["cut"] == "its access was revoked"
         assert why["strict"].startswith("does not take the payload") and why["boss"] == "delegates the task itself"
         assert all(name in done.failure.message for name in agents)
