@@ -65,8 +65,8 @@ def _sent(chunks: Iterable[bytes], given: Any) -> Any:
         "input": content.task_of(ANYBODY, payload).input,
         "session": said.session,
         "capabilities": list(said.needs.capabilities),
-        "deadline": said.needs.limits.deadline_at,
-        "priority": said.needs.limits.priority,
+        "deadline": said.needs.deadline_at,
+        "priority": said.needs.priority,
         "correlation": messages.correlation_in(asked),
     }
 
@@ -79,9 +79,9 @@ def _delegated(chunks: Iterable[bytes], given: Any) -> Any:
         "id": task.id,
         "type": task.type,
         "capabilities": list(task.needs.capabilities),
-        "deadline": task.needs.limits.deadline_at,
-        "maxTokens": task.needs.limits.max_tokens,
-        "priority": task.needs.limits.priority,
+        "deadline": task.needs.deadline_at,
+        "maxTokens": task.needs.max_tokens,
+        "priority": task.needs.priority,
         "payload": task.payload,
         "input": begun.input,
         "lost": list(begun.losses),

@@ -254,10 +254,6 @@ def status_of(run: Run) -> str:
     return PENDING if waits else STATUSES[run.status]
 
 
-def assignment_of(run: Run) -> JsonObject:
-    return KeptTask.of(run).assignment
-
-
 def _private(run: Run, given: JsonObject, kept: KeptTask) -> JsonObject:
     told: JsonObject = {"payload": given.get("payload"), "_meta": {keys.RUN_ID: run.id}}
     if kept.assignment:

@@ -34,12 +34,13 @@ from adapters.agent_context.directory.registered import (
     time_of,
 )
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound import AgentContextRuns
+from adapters.agent_context.outbound import AgentContextTurn
 from adapters.agent_context.outbound.links import ContextLink, RegisteredLink, ServerLink
 from adapters.agent_context.wire import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted, paged
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject, RunQuery
+from gateway.mcp.client.called_run import CalledRuns
 from gateway.mcp.server.contract import McpSession
 from gateway.transport.tasks import TaskSet
 
@@ -254,11 +255,6 @@ class Members:
     def to_endpoint(self, endpoint: JsonObject) -> ContextLink:
         return ServerLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
-    def link(self, agent: str) -> ContextLink | None:
-        member = self.by_id.get(agent)
-        connection = member.connection if member is not None else None
-        return connection.link if connection is not None else None
-
     # --- writing it down ----------------------------------------------------------------------------------------
 
     def note(self, member: RegisteredAgent, joined: Joined) -> None:
@@ -397,7 +393,7 @@ class Revoking:
 # --- how a registered agent is reached --------------------------------------------------------------------------------
 
 
-class RegisteredOutbound(AgentContextRuns):
+class RegisteredOutbound(CalledRuns):
     """One registered agent, over whichever connection it has at the moment. See `gateway.contract.Outbound`,
     `Supervised` and `Placed`.
 
@@ -406,7 +402,7 @@ class RegisteredOutbound(AgentContextRuns):
 
     def __init__(self, members: Members, agent: Agent, own: ContextLink | None) -> None:
         self._id = agent.name
-        super().__init__(self._open, self._id, "auto")
+        super().__init__(lambda context: AgentContextTurn(context, self._open, self._id, "auto"))
         self._members = members
         self._agent = agent
         self._own = own
@@ -446,4 +442,6 @@ class RegisteredOutbound(AgentContextRuns):
             await self._own.aclose()
 
     def _way(self) -> ContextLink | None:
-        return self._own or self._members.link(self._id)
+        member = self._members.by_id.get(self._id)
+        connection = member.connection if member is not None else None
+        return self._own or (connection.link if connection is not None else None)

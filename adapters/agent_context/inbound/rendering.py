@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from adapters.agent_context import wire
 from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import Expired, data_of, failure_error, to_rpc
-from adapters.agent_context.coordination.task_record import assignment_of, task_of
+from adapters.agent_context.coordination.task_record import KeptTask, task_of
 from adapters.agent_context.inbound.environment import PASSED, TOOK, Environment
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
@@ -283,7 +283,7 @@ def told(run: Run) -> JsonObject:
 
 def meta_of(run: Run, correlation: str) -> JsonObject:
     meta = {**keys.told(run), wire.CORRELATION: correlation}
-    assignment = assignment_of(run)
+    assignment = KeptTask.of(run).assignment
     return {**meta, wire.ASSIGNMENT: assignment} if assignment else meta
 
 
@@ -302,5 +302,5 @@ def response(run: Run, correlation: str) -> JsonObject:
 def _failure(run: Run, correlation: str) -> RpcError:
     """The error for a task that has ended without success: of its run, with the task as it is."""
     error = unsuccessful(run, correlation).error
-    why = {wire.ASSIGNMENT: assignment} if (assignment := assignment_of(run)) else {}
+    why = {wire.ASSIGNMENT: assignment} if (assignment := KeptTask.of(run).assignment) else {}
     return RpcError(error.code, error.message, {**error.data, "task": told(run), **why})

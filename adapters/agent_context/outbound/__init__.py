@@ -50,12 +50,13 @@ MOST_AHEAD: Final = 32 * 1024 * 1024
 class AgentContextTurn(calls.CalledRun):
     """See `gateway.mcp.client.called_run`. Its CallListener is the line's.
 
+    way: the way to the agent now, which raises the errors of `ContextLink.open`.
     name: the agent's id, or the tool's name, there; None for the only one, which `describe` has found.
     """
 
-    def __init__(self, context: RunContext, link: ContextLink, name: str | None, how: How) -> None:
+    def __init__(self, context: RunContext, way: Callable[[], ContextLink], name: str | None, how: How) -> None:
         super().__init__(context, wire.PROTOCOL, QUESTIONS)
-        self._link = link
+        self._way = way
         self._name = name
         self._how = how
         self._run: NativeRun | ToolRun | None = None
@@ -65,7 +66,7 @@ class AgentContextTurn(calls.CalledRun):
     async def called(self) -> e.Event:
         if self._as_tool(native=not is_tool(self.context.agent)):
             check(self.context)
-        async with self._link.open(correlation(self.context), self, self.declared) as line:
+        async with self._way().open(correlation(self.context), self, self.declared) as line:
             if self._as_tool(native=line.native):
                 self._run = ToolRun(self.context, line, self.say, self._name)
             else:
@@ -109,14 +110,6 @@ class AgentContextTurn(calls.CalledRun):
         if isinstance(self._run, NativeRun) and method in (wire.MESSAGE, wire.ERROR):
             return await self._run.asked(method, params)
         return await super().asked(method, params)
-
-
-class AgentContextRuns(calls.CalledRuns):
-    """All runs of one agent. See `gateway.contract.Outbound`, of which it has what concerns runs."""
-
-    def __init__(self, way: Callable[[], ContextLink], name: str | None, how: How) -> None:
-        """`way` is the way to it now. Raises the errors of `ContextLink.open`."""
-        super().__init__(lambda context: AgentContextTurn(context, way(), name, how))
 
 
 # --- a target: its agents are those of its directory, or the tools of a plain MCP server ------------------------------
@@ -252,14 +245,14 @@ RELAYED: Final = frozenset(
 """Methods that clients may call on a target's server besides runs."""
 
 
-class OneAgent(AgentContextRuns):
+class OneAgent(calls.CalledRuns):
     """One agent of a target. See `gateway.contract.Outbound`, `Supervised` and `Relay`.
 
     Closes nothing: it is the target's.
     """
 
     def __init__(self, link: ServerLink, server: DescribedServer, name: str | None) -> None:
-        super().__init__(lambda: link, name, link.target.call)
+        super().__init__(lambda context: AgentContextTurn(context, lambda: link, name, link.target.call))
         self._link = link
         self._server = server
         self._name = name

@@ -94,11 +94,13 @@ class ContextLink(ABC):
                 try:
                     yield line
                 finally:
-                    await line.aclose()
-                    del self._lines[key]
-                    self._over[key] = None
-                    if len(self._over) > REMEMBERED:
-                        del self._over[next(iter(self._over))]
+                    try:
+                        await line.aclose()
+                    finally:
+                        del self._lines[key]
+                        self._over[key] = None
+                        if len(self._over) > REMEMBERED:
+                            del self._over[next(iter(self._over))]
 
     def is_over(self, correlation: str) -> bool:
         """Whether a run with this id has just ended."""
@@ -309,7 +311,7 @@ class RegisteredChannel(Channel):
     """A client's connection from its other end: what the gateway asks is a request to the client."""
 
     def __init__(self, client: McpSession, answered: Callable[[], None]) -> None:
-        super().__init__(ENDED)
+        super().__init__("the agent")
         self.speak(wire.MCP_VERSION)
         self._client = client
         self._answered = answered

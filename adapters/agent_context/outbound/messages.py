@@ -248,13 +248,28 @@ class NativeRun:
         return wire.MESSAGE, message(self._context, given, self._target or "", uploads)
 
     async def _answered(self, method: str, params: JsonObject) -> answers.AgentWord:
-        """The agent's last word: in its answer, or in a message after or even before it."""
+        """The agent's last word: in its answer, or in a message after or even before it. Where it has acknowledged the
+        message, the run's timeout bounds the wait.
+        """
         asking = asyncio.ensure_future(self.line.request(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self._end)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._end.done() and not asking.done():
                 await asyncio.wait([asking], timeout=ANSWER_SECONDS)
+            if not self._end.done():
+                said = answers.result_of(read(asking.result(), method))
+                if said.kind == wire.UPDATE:
+                    self._run.say(*self._updated(said.payload, {}))
+                elif said.kind != answers.ACKNOWLEDGED:
+                    return said
+                if not self.line.lasting:
+                    raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
+                either = (self._end, self.line.closed)
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not self._end.done():
+                    raise AgentGone.of(self.line.closed.result())
+            return self._end.result()
         except asyncio.CancelledError:
             if asking.done() and not asking.cancelled() and asking.exception() is None:
                 self.line.withdraw()
@@ -263,27 +278,7 @@ class NativeRun:
             if not asking.done():
                 asking.cancel()
                 await asyncio.wait([asking])
-        if self._end.done():
-            asking.cancelled() or asking.exception()  # it has said so already
-            return self._end.result()
-        said = answers.result_of(read(asking.result(), method))
-        if said.kind == wire.UPDATE:
-            self._run.say(*self._updated(said.payload, {}))
-        return await self._later() if said.kind in (wire.UPDATE, answers.ACKNOWLEDGED) else said
-
-    async def _later(self) -> answers.AgentWord:
-        """Wait for the response of an agent that has acknowledged the message; the run's timeout bounds it."""
-        if not self.line.lasting:
-            raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
-        either: tuple[asyncio.Future[Any], ...] = (self._end, self.line.closed)
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self.line.withdraw()
-            raise
-        if self._end.done():
-            return self._end.result()
-        raise AgentGone.of(self.line.closed.result())
+            asking.cancelled() or asking.exception()  # where the agent has had its last word, that counts
 
     async def _ended(self, said: answers.AgentWord) -> e.Event:
         if said.error is not None:

@@ -14,13 +14,14 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound import AgentContextOutbound, AgentContextRuns
+from adapters.agent_context.outbound import AgentContextOutbound, AgentContextTurn
 from adapters.agent_context.outbound.answers import correlation
 from adapters.agent_context.outbound.links import QUESTIONS, RegisteredLink, ServerLink, stray
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
+from gateway.mcp.client.called_run import CalledRuns
 from gateway.mcp.client.calls import OutgoingCalls
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
@@ -347,11 +348,11 @@ async def piped(
         assert not (left := asyncio.all_tasks() - before), left
 
 
-class Registered(AgentContextRuns):
+class Registered(CalledRuns):
     """The runs of an agent over one connection."""
 
     def __init__(self, link: RegisteredLink, name: str) -> None:
-        super().__init__(lambda: link, name, "auto")
+        super().__init__(lambda context: AgentContextTurn(context, lambda: link, name, "auto"))
         self._link = link
 
     @property

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from adapters.agent_context import outbound
-from adapters.agent_context.outbound import AgentContextRuns
+from adapters.agent_context.outbound import AgentContextTurn
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone, Unavailable
 from tests.adapters.agent_context.outbound_rig import BOTH, CORRELATION, RECORD, raw, registered, running, says
@@ -221,6 +221,6 @@ async def test_what_comes_while_a_run_is_being_ended_is_counted() -> None:
             return raw(says("done"))
 
     context = running()
-    await AgentContextRuns(lambda: cast("Any", Leaving()), RECORD["id"], "auto").run(context)
+    await AgentContextTurn(context, lambda: cast("Any", Leaving()), RECORD["id"], "auto").run()
     assert context.losses == {"late_message": 1} and not context.said(e.PartDelta)
     assert isinstance(context.end, e.RunFinished)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from adapters.agent_context.outbound import AgentContextRuns
+from adapters.agent_context.outbound import AgentContextTurn
 from adapters.agent_context.outbound.links import ServerLink
 from gateway.core import events as e
 from gateway.core.errors import Denied
@@ -89,10 +89,10 @@ async def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
     refused = ServerLink.to_endpoint({"url": there[name]["url"], "transport": "auto"})
     try:
         context = running("hello")
-        await AgentContextRuns(lambda: link, "echo", "auto").run(context)
+        await AgentContextTurn(context, lambda: link, "echo", "auto").run()
         assert context.output == {"message": "hello "}
         with pytest.raises(Denied, match="internal address"):
-            await AgentContextRuns(lambda: refused, "echo", "auto").run(running("hello"))
+            await AgentContextTurn(running("hello"), lambda: refused, "echo", "auto").run()
     finally:
         await link.aclose()
         await refused.aclose()
