@@ -255,16 +255,15 @@ class PromptFollower:
         *,
         mine: bool,
         past: bool = False,
-        encoder: UpdateEncoder | None = None,
     ) -> None:
         """`mine`: it was started by a prompt of this client, which knows what it said. `past`: the run is history."""
         self.run = run
-        self.encoder = encoder or V1UpdateEncoder(agent, replay=not mine)
         self._session = session
         self._updates = updates
         self._agent = agent
         self._mine = mine
         self._past = past
+        self.encoder = self._make_encoder()
         self._native = agent is not None and PROTOCOL in agent.extra
         self._begun = Flag()
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
@@ -324,6 +323,9 @@ class PromptFollower:
             self._wake()
 
     # --- in the words of the client's version ---------------------------------------------------------------------
+
+    def _make_encoder(self) -> UpdateEncoder:
+        return V1UpdateEncoder(self._agent, replay=not self._mine)
 
     async def begin(self) -> None:
         """The run is about to be told from its first event on: say what started it, unless the client knows."""

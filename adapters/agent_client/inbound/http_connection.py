@@ -64,19 +64,17 @@ class StreamedSession:
     the connection's, until the stream is open and no request for the session is under way: in the middle of an answer,
     messages on two streams could arrive in any order.
 
-    `closed`: an answer said that the session is not there any more. `answer`: the last about it. `timer`: until its
-    messages go on the connection's stream.
+    `closed`: an answer said that the session is not there any more.
     """
 
-    __slots__ = ("_busy", "_known", "answer", "closed", "lane", "name", "own", "timer")
+    __slots__ = ("_answer", "_busy", "_known", "closed", "lane", "name", "own")
 
     def __init__(self, name: str, lane: server.MessageStream, own: bool) -> None:
         self.name = name
         self.lane = lane
         self.own = own
         self.closed = False
-        self.answer: LaneMessage | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self._answer: LaneMessage | None = None
         self._known = False
         self._busy = 0
 
@@ -93,29 +91,20 @@ class StreamedSession:
         """Whether its client, which may have come to know it, does not read what goes on its own stream."""
         return self.own and not self.lane.read and (self._known or self.lane.opened)
 
-    def expect(self, missing: Callable[[StreamedSession], None]) -> None:
-        """Call `missing` unless its client opens its stream in time, once however often this is called."""
-        if self.timer is None and self.missed:
-            self.timer = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._waited, missing)
-
-    def _waited(self, missing: Callable[[StreamedSession], None]) -> None:
-        self.timer = None
-        if self.missed:
-            missing(self)
-
     def forsake(self, main: server.MessageStream) -> None:
         """Its stream is not opened: what waits goes on the connection's, and what follows."""
         self.own = False
         self.lane.pour(main)
 
     def given(self, answer: LaneMessage) -> None:
-        self.answer = answer
+        """The last answer about it."""
+        self._answer = answer
 
     def retold(self) -> bytes | None:
         """The last answer if it may have been lost with the response that carried its stream; once. A client that ends
         the stream of a session that it has closed has it.
         """
-        answer, self.answer = self.answer, None
+        answer, self._answer = self._answer, None
         if answer is None or self.closed or asyncio.get_running_loop().time() - answer.at > RECENT_SECONDS:
             return None
         return answer.data if answer.lane is self.lane and answer.written else None
@@ -154,6 +143,7 @@ class StreamedSessions:
         self._moved = moved
         self._most = most
         self._sessions: dict[str, StreamedSession] = {}
+        self._expected: set[StreamedSession] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._sessions
@@ -176,12 +166,12 @@ class StreamedSessions:
         return (session.lane for session in self._sessions.values())
 
     def told(self, name: str) -> StreamedSession:
-        return self._sessions.get(name) or self._add(name, own=True)
+        return self._of(name, own=True)
 
     @contextlib.contextmanager
     def opening(self, name: str) -> Iterator[StreamedSession]:
         """The session whose stream is opened at once after the block; `settle` it then."""
-        session = self._sessions.get(name) or self._add(name, own=True)
+        session = self._of(name, own=True)
         session.begin(open=True)
         try:
             yield session
@@ -189,7 +179,7 @@ class StreamedSessions:
             session.finish()
 
     def asked(self, name: str) -> StreamedSession:
-        session = self._sessions.get(name) or self._add(name, own=False)
+        session = self._of(name, own=False)
         session.begin()
         return session
 
@@ -198,7 +188,7 @@ class StreamedSessions:
         good = response is not None and response.error is None
         name = forwarded.session_of(response.result) if response is not None and good and method in NAMING else None
         if name is not None:
-            made = self._sessions.get(name) or self._add(name, own=True)
+            made = self._of(name, own=True)
             made.made()
             self.settle(made)
         if session is not None:
@@ -214,15 +204,21 @@ class StreamedSessions:
             self._sessions.pop(session.name, None)
 
     def expect(self, session: StreamedSession) -> None:
-        """Give its client some time to open its stream."""
-        session.expect(self._forsaken)
+        """Give its client some time to open its stream, once however often this is called."""
+        if session.missed and session not in self._expected:
+            self._expected.add(session)
+            asyncio.get_running_loop().call_later(RETURN_SECONDS, self._waited, session)
 
-    def _forsaken(self, session: StreamedSession) -> None:
-        session.forsake(self._main)
-        self.settle(session)
+    def _waited(self, session: StreamedSession) -> None:
+        self._expected.discard(session)
+        if session.missed:
+            session.forsake(self._main)
+            self.settle(session)
 
-    def _add(self, name: str, *, own: bool) -> StreamedSession:
-        session = self._sessions[name] = StreamedSession(name, session_stream(self._moved), own)
+    def _of(self, name: str, *, own: bool) -> StreamedSession:
+        """`own`: of one that is new."""
+        if (session := self._sessions.get(name)) is None:
+            session = self._sessions[name] = StreamedSession(name, session_stream(self._moved), own)
         return session
 
 

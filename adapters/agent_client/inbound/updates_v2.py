@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as turn_v1
 from adapters.agent_client.codec.event_forms import CHUNKS
+from adapters.agent_client.codec.updates_out import UpdateEncoder
 from adapters.agent_client.codec.v2 import agents, conversions, turn, updates
 from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
@@ -33,7 +33,7 @@ from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, JsonObject
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import Agent, Answer, Interrupt, Json, Outcome, Run, RunStatus, StopReason, ThreadUpdate
+from gateway.core.types import Answer, Interrupt, Json, Outcome, RunStatus, StopReason, ThreadUpdate
 from gateway.wire import jsonrpc
 
 _KEYS = {UPDATE, "messageId", "content"}
@@ -57,40 +57,33 @@ class MessageFolding:
 
     def fold(self, updates: Sequence[bytes]) -> list[bytes]:
         """The same updates, the chunks of each message in the place of the first."""
-        out: list[bytes | _Piece] = []
-        open: dict[tuple[str, str], _Piece] = {}
+        out: list[bytes | JsonObject] = []
+        open: dict[tuple[str, str], list[Any]] = {}
         for update in updates:
             said: Any = msgspec.json.decode(update)
             name, kind = said.get("messageId"), said.get(UPDATE)
             whole = CHUNK.get(kind, kind)
+            message = (whole, name)
             if not isinstance(name, str) or whole not in WHOLE:
                 out.append(update)
             elif kind == whole or said.keys() != _KEYS:
-                open.pop((whole, name), None)
-                self._told.add((whole, name))
+                open.pop(message, None)
+                self._told.add(message)
                 out.append(update)
-            elif (going_on := open.get((whole, name))) is not None:
-                _add(going_on.content, said["content"])
+            elif message in open:
+                _add(open[message], said["content"])
             else:
-                begins = (whole, name) not in self._told
-                open[whole, name] = piece = _Piece(whole if begins else kind, name, begins, [said["content"]])
-                self._told.add((whole, name))
-                out.append(piece)
-        return [each for one in out for each in ([one] if isinstance(one, bytes) else one.encoded())]
+                content = open[message] = [said["content"]]
+                begins = message not in self._told
+                self._told.add(message)
+                out.append({UPDATE: whole if begins else kind, "messageId": name, "content": content})
+        return [each for one in out for each in ([one] if isinstance(one, bytes) else _encoded(one))]
 
 
-@dataclass
-class _Piece:
-    """A piece of a message: all of it so far, or its continuation."""
-
-    kind: str
-    name: str
-    begins: bool
-    content: list[Any]
-
-    def encoded(self) -> list[bytes]:
-        contents = [self.content] if self.begins else self.content
-        return [msgspec.json.encode({UPDATE: self.kind, "messageId": self.name, "content": each}) for each in contents]
+def _encoded(piece: JsonObject) -> list[bytes]:
+    """All of a message so far, or the chunks that it goes on by."""
+    contents = piece["content"] if piece[UPDATE] in CHUNK else [piece["content"]]
+    return [msgspec.json.encode({**piece, "content": each}) for each in contents]
 
 
 def _add(content: list[Any], block: Any) -> None:
@@ -129,22 +122,13 @@ class V2PromptFollower(PromptFollower):
     says it itself; where it begins to work without having done so, it is said for it.
     """
 
-    def __init__(
-        self,
-        session: SessionContext,
-        updates: V2SessionUpdates,
-        run: Run,
-        agent: Agent | None,
-        *,
-        mine: bool,
-        past: bool = False,
-    ) -> None:
-        self._encoder = V2UpdateEncoder(agent, run=run.id)
-        super().__init__(session, updates, run, agent, mine=mine, past=past, encoder=self._encoder)
-        self._states = updates
-        self._history = updates.history if past else None
-        self._unsaid = False
-        self._dismissed = 0
+    encoder: V2UpdateEncoder
+    _updates: V2SessionUpdates
+    _unsaid = False
+    _dismissed = 0
+
+    def _make_encoder(self) -> UpdateEncoder:
+        return V2UpdateEncoder(self._agent, run=self.run.id)
 
     @property
     def _prompt(self) -> V2PromptTurn | None:
@@ -156,7 +140,7 @@ class V2PromptFollower(PromptFollower):
 
     async def begin(self) -> None:
         self._unsaid = not self._quiet
-        if self._unsaid and self._agent is not None and not self._encoder.says_user:
+        if self._unsaid and self._agent is not None and not self.encoder.says_user:
             await self._say_user()
 
     def tell(self, updates: Sequence[bytes]) -> Awaitable[None] | None:
@@ -177,9 +161,9 @@ class V2PromptFollower(PromptFollower):
         mine = self._session.turn
         if self._dismissed:  # the agent goes on, unless this is the end
             if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
-                updates = [*self._states.to(RUNNING), *updates]
+                updates = [*self._updates.to(RUNNING), *updates]
             self._dismissed = 2 if self._dismissed == 1 or not updates else 0
-        self._session.tell(*(updates if self._history is None else self._history.fold(updates)))
+        self._session.tell(*(self._updates.history.fold(updates) if self._past else updates))
 
     async def _say_user(self) -> None:
         name = message_id(self.run.id)
@@ -213,30 +197,30 @@ class V2PromptFollower(PromptFollower):
             await mine.answered.wait()
 
     def _running(self) -> list[bytes]:
-        return [] if self._past else self._states.to(RUNNING)
+        return [] if self._past else self._updates.to(RUNNING)
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         data: Any = event.data
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
-            return self._states.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+            return self._updates.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
         if (event_forms.beyond(event, ORIGIN_V2) or {}).get("aside"):
             return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
-            return [] if self._past else self._states.agent_state(data, works=True)
+            return [] if self._past else self._updates.agent_state(data, works=True)
         return None
 
     # --- questions --------------------------------------------------------------------------------------------
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
         """A cancelled run is most often about to end, and does not run before."""
-        self._encoder.answered()
+        self.encoder.answered()
         if self._past or open:
             return []
         if answer.outcome is Outcome.CANCELLED:
             self._dismissed = 1
             return []
-        return self._states.to(RUNNING)
+        return self._updates.to(RUNNING)
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
         mine = self._prompt if here else None
@@ -246,10 +230,10 @@ class V2PromptFollower(PromptFollower):
         return [out.user(blocks, answer_id(self.run.id, interrupt.id))] if blocks else []
 
     def waits(self) -> None:
-        self._session.tell(*self._states.to(REQUIRES_ACTION))
+        self._session.tell(*self._updates.to(REQUIRES_ACTION))
 
     def snapshot(self, *, asks: bool) -> None:
-        self._session.tell(*self._states.to(REQUIRES_ACTION if asks else RUNNING, again=True))
+        self._session.tell(*self._updates.to(REQUIRES_ACTION if asks else RUNNING, again=True))
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -270,7 +254,7 @@ class V2PromptFollower(PromptFollower):
         if self._past:
             said.pop()
         else:
-            self._states.ended()
+            self._updates.ended()
         if mine is not None:
             self._session.finish(mine)
             mine.end(self._result(run))

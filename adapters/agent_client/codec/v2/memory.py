@@ -183,14 +183,44 @@ def _bytes(data: Any) -> bytes:
 # --- what an agent has said in a session ----------------------------------------------------------------------------
 
 
-class CallContent:
-    """A call's content in version 1's words, that pieces are added to. `owed` is whether it is still to be told."""
+class SessionCall:
+    """A call: its title and kind, whether it is over, and its content in version 1's words, that pieces are added to.
 
-    __slots__ = ("items", "owed", "size", "told")
+    owed: whether content is still to be told.
+    """
+
+    __slots__ = ("_size", "_told", "items", "kind", "over", "owed", "title")
 
     def __init__(self) -> None:
+        self.title: str | None = None
+        self.kind: str | None = None
         self.items: list[JsonObject | Screen] = []
-        self.size = self.told = 0
+        self.over = self.owed = False
+        self._size = self._told = 0
+
+    def learn(self, v1: JsonObject) -> None:
+        """An update in version 1's words says this of it, which is about to be told."""
+        title, kind = v1.get("title"), v1.get("kind")
+        self.title = title if isinstance(title, str) else self.title
+        self.kind = kind if isinstance(kind, str) else self.kind
+        self.over = self.over or v1.get("status") in _FINAL
+        if "content" in v1:
+            self.items[:], self.owed = v1["content"], True
+            self._size = sum(map(_size, self.items))
+
+    def works_again(self) -> None:
+        self.over = False
+        self.empty()
+
+    def unsaid(self, said: JsonObject) -> JsonObject:
+        """The title and kind that an update leaves as they are."""
+        known = {"title": self.title, "kind": self.kind}
+        return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
+
+    def empty(self) -> None:
+        """Forget its content."""
+        self.items.clear()
+        self._size = self._told = 0
         self.owed = False
 
     def add(self, item: JsonObject | Screen) -> bool:
@@ -199,63 +229,34 @@ class CallContent:
         return self.grow(_size(item))
 
     def grow(self, size: int) -> bool:
-        """It is that much larger. True if all of it is to be told now."""
-        self.size += size
-        self.owed = self.size > SMALL and self.size < GROWTH * self.told
+        """Its content is that much larger. True if all of it is to be told now."""
+        self._size += size
+        self.owed = self._size > SMALL and self._size < GROWTH * self._told
         if not self.owed:
-            self.told = self.size
+            self._told = self._size
         return not self.owed
-
-    def replace(self, items: list[JsonObject | Screen]) -> None:
-        self.items, self.owed = list(items), False
-        self.size = self.told = sum(map(_size, items))
 
     def shows(self, terminal: ShownTerminal) -> bool:
         return any(isinstance(item, Screen) and item.mine and item.terminal is terminal for item in self.items)
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether it may grow though its call is over: what runs in a terminal of it has not ended."""
-        return any(isinstance(item, Screen) and item.mine and not item.terminal.over for item in self.items)
+    def settle(self) -> None:
+        """A run has ended: forget the content of a call that is over, unless what runs in a terminal of it is not."""
+        if self.over and not any(
+            isinstance(item, Screen) and item.mine and not item.terminal.over for item in self.items
+        ):
+            self.empty()
 
     def take(self) -> list[JsonObject]:
-        self.owed, self.told = False, self.size
+        self.owed, self._told = False, self._size
         found = [item.item() if isinstance(item, Screen) else item for item in self.items]
         return [item for item in found if item is not None]
-
-
-class _Call:
-    """A remembered call: its title and kind, and whether it has ended."""
-
-    __slots__ = ("kind", "over", "title")
-
-    def __init__(self) -> None:
-        self.title: str | None = None
-        self.kind: str | None = None
-        self.over = False
-
-    def learn(self, v1: JsonObject) -> None:
-        """An update in version 1's words says so."""
-        title, kind = v1.get("title"), v1.get("kind")
-        self.title = title if isinstance(title, str) else self.title
-        self.kind = kind if isinstance(kind, str) else self.kind
-        self.over = self.over or v1.get("status") in _FINAL
-
-    def works_again(self) -> None:
-        self.over = False
-
-    def unsaid(self, said: JsonObject) -> JsonObject:
-        """The title and kind that an update leaves as they are."""
-        known = {"title": self.title, "kind": self.kind}
-        return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
 
 
 class SessionMemory:
     """Made with a session. Nothing of it needs to outlive the process: what is forgotten is heard of anew."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Call] = {}
-        self._contents: dict[str, CallContent] = {}
+        self._calls: dict[str, SessionCall] = {}
         self._messages: dict[str, None] = {}
         self._terminals: dict[str, ShownTerminal] = {}
         self._unsaid: set[str] = set()  # those of which something was said that no call shows
@@ -307,16 +308,11 @@ class SessionMemory:
         if call.over and v1.get("status") in _WORKING:
             v1, lost = tool_calls.to_v1({**said, **call.unsaid(said)}, first=True, shown=shown)
             call.works_again()
-            self._contents.pop(id, None)
         elif not (open or first):
             v1 = {**v1, **call.unsaid(said)}
         call.learn(v1)
-        if "content" in v1:
-            content = self._content(id)
-            content.replace(v1["content"])
-            v1["content"] = content.take()
-        elif (before := self._contents.get(id)) is not None and before.owed:
-            v1["content"] = before.take()
+        if call.owed:
+            v1["content"] = call.take()
         return v1, lost
 
     def _added(self, said: JsonObject, id: str, open: bool) -> tuple[JsonObject | None, list[str]]:
@@ -324,26 +320,23 @@ class SessionMemory:
         call, first = self._hear(id)
         item, name = tool_calls.item_to_v1(said.get("content"), lambda item: self._screen(id, item))
         lost = [] if name is None else [name]
-        content = self._content(id)
-        if (item is None or not content.add(item)) and not first:
+        if (item is None or not call.add(item)) and not first:
             return None, lost
         v1: JsonObject = {"sessionUpdate": "tool_call" if first else "tool_call_update", "toolCallId": id}
         v1 |= {"title": id} if first else {} if open else call.unsaid({})
-        return ({**v1, "content": content.take()} if content.items else v1), lost
+        return ({**v1, "content": call.take()} if call.items else v1), lost
 
     def owed(self) -> list[JsonObject]:
         """Updates of calls still owed before a run ends, in version 1's words."""
         return [
-            {"sessionUpdate": "tool_call_update", "toolCallId": id, "content": content.take()}
-            for id, content in self._contents.items()
-            if content.owed
+            {"sessionUpdate": "tool_call_update", "toolCallId": id, "content": call.take()}
+            for id, call in self._calls.items()
+            if call.owed
         ]
 
     def settle(self) -> None:
-        """The run has ended: forget the content of calls that have, unless it is a terminal's that has not."""
-        over = [id for id in self._contents if id not in self._calls or self._calls[id].over]
-        for id in [id for id in over if not self._contents[id].goes_on]:
-            del self._contents[id]
+        for call in self._calls.values():
+            call.settle()
 
     # --- terminals -----------------------------------------------------------------------------------------------
 
@@ -356,7 +349,7 @@ class SessionMemory:
         size, cut = terminal.size, terminal.cut
         now = terminal.learn(said)
         lost = [tool_calls.TERMINAL] if terminal.cut and not cut else []
-        shown = None if terminal.call is None else self._contents.get(terminal.call)
+        shown = None if terminal.call is None else self._calls.get(terminal.call)
         if shown is None or not shown.shows(terminal):
             self._unsaid.add(id)
             return None, lost
@@ -406,20 +399,14 @@ class SessionMemory:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _hear(self, id: str) -> tuple[_Call, bool]:
+    def _hear(self, id: str) -> tuple[SessionCall, bool]:
         """The call of that id, and whether it was not heard of before."""
         call = self._calls.get(id)
         if call is not None:
             return call, False
-        call = self._calls[id] = _Call()
+        call = self._calls[id] = SessionCall()
         _trim(self._calls)
         return call, True
-
-    def _content(self, id: str) -> CallContent:
-        content = self._contents.get(id)
-        if content is None:
-            content = self._contents[id] = CallContent()
-        return content
 
 
 def another(id: str, taken: Container[str]) -> str:
