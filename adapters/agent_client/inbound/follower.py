@@ -12,7 +12,8 @@ import math
 import operator
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -240,6 +241,8 @@ class PromptFollower:
     """Made for one run, used once: `go`."""
 
     _questions: RunQuestions | None = None
+    _open: Mapping[str, Interrupt] = MappingProxyType({})
+    """The open questions of the run."""
     _counts: Counter[str] | None = None
     _watch: Watch | None = None
     _told = 0
@@ -273,11 +276,8 @@ class PromptFollower:
         """Made when there is one, or somebody asks."""
         if self._questions is None:
             self._questions = RunQuestions(self._session, self._updates, self, self._asked)
+            self._open = self._questions.open
         return self._questions
-
-    @property
-    def _asks(self) -> bool:
-        return self._questions is not None and bool(self._questions.open)
 
     async def caught_up(self) -> None:
         """Wait until the client was told every event that the run's log has now; of an ended run, the end too."""
@@ -393,7 +393,7 @@ class PromptFollower:
     async def _at_head(self) -> None:
         head, self._head = self._head, None
         if head is not None:
-            self.snapshot(asks=self._asks)
+            self.snapshot(asks=bool(self._open))
             await head()
             self._quiet = False
 
@@ -402,7 +402,7 @@ class PromptFollower:
             return self._take_apart(batch)
         updates = self.encoder.feed(self._packed(batch.events), batch.snapshot)
         waiting = self._say(updates) if updates or self.encoder.lossy else None
-        if waiting is None and self._head is None and not self._asks and self._session.client.flowing:
+        if waiting is None and self._head is None and not self._open and self._session.client.flowing:
             self._passed(batch)
             return None
         return self._finish(batch, waiting)
@@ -430,7 +430,7 @@ class PromptFollower:
         if batch.snapshot is None or self._watch is None or self._watch.run.status.ended:
             return
         await self._at_head()
-        if self._asks:
+        if self._open:
             self.questions.ask()
 
     def _packed(self, events: Sequence[tuple[int, e.Event]]) -> Sequence[tuple[int, e.Event]]:
