@@ -47,6 +47,10 @@ def as_object(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
+def without(said: JsonObject, *keys: str) -> JsonObject:
+    return {key: value for key, value in said.items() if key not in keys}
+
+
 def offers(initialized: JsonObject | None, *path: str) -> bool:
     """Whether an agent that answered `initialize` so (None: it is of another protocol) declared that capability."""
     return mcp.declares(initialized, "agentCapabilities", *path)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import content
 from adapters.agent_client.tunnel.mcp_messages import TYPE
-from adapters.agent_client.wire import PROTOCOL, VERSION, as_object, taken_in_prompts
+from adapters.agent_client.wire import PROTOCOL, VERSION, as_object, taken_in_prompts, without
 from gateway.core import choices, delta, files, media, projection
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
@@ -215,7 +215,7 @@ def set_option(agent: Agent, config: Mapping[str, Any], option: str, value: str 
     else:
         chosen = next((choice for choice in found if choice.id == value), None)
         if chosen is None and value == _unset(schema, found):
-            return {key: each for key, each in config.items() if key != option}
+            return without(config, option)
     if chosen is None:
         raise Invalid(f"the option {option!r} has no value {value!r}", path="/value")
     return {**config, option: chosen.value}

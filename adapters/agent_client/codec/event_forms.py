@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
-from adapters.agent_client.wire import AIP44, ORIGIN_V2, PROTOCOL, meta_of
+from adapters.agent_client.wire import AIP44, ORIGIN_V2, PROTOCOL, meta_of, without
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Json, JsonObject
@@ -76,7 +76,7 @@ def difference(plain: JsonObject, said: JsonObject) -> JsonObject:
 def restored(plain: JsonObject, mine: JsonObject) -> JsonObject:
     """The inverse of `difference`."""
     less = mine.get("less", ())
-    return {**{key: value for key, value in plain.items() if key not in less}, **mine.get("more", {})}
+    return {**without(plain, *less), **mine.get("more", {})}
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:

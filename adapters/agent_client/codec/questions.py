@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import UNSET
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.wire import AIP44
+from adapters.agent_client.wire import AIP44, without
 from gateway.contract import governing, reading
 from gateway.core import choices, delta, wording
 from gateway.core.errors import AgentBroken, Invalid
@@ -74,7 +74,7 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
     return Interrupt(
         id=id,
         kind="permission",
-        payload=delta.sound({key: value for key, value in params.items() if key != "sessionId"}),
+        payload=delta.sound(without(params, "sessionId")),
         message=delta.sound("\n\n".join((f"The agent asks for permission: {what}", *_texts(call)))),
         answer_schema={
             "type": "object",
@@ -205,7 +205,7 @@ def _without_v2(payload: JsonObject) -> JsonObject:
     Its title and description, which version 1 has no place for, are content of the tool call.
     """
     call, title, description = payload["toolCall"], payload.get("title"), payload.get("description")
-    rest = {key: value for key, value in payload.items() if key not in ("title", "description", "subject")}
+    rest = without(payload, "title", "description", "subject")
     said = [text for text in (title, description) if isinstance(text, str) and text and text != call.get("title")]
     if said:
         shown = call.get("content")
@@ -404,7 +404,7 @@ def as_elicitation(interrupt: Interrupt, modes: Collection[str]) -> JsonObject |
     """
     payload = interrupt.payload
     if interrupt.kind == forms.KIND and isinstance(payload, dict) and payload.get("mode") in (forms.FORM, forms.URL):
-        asked = {key: value for key, value in payload.items() if key != "requestId"}
+        asked = without(payload, "requestId")
         return asked if asked["mode"] in modes else None
     return forms.as_elicitation(interrupt, modes, _DIALECT)
 
@@ -414,4 +414,4 @@ def elicitation(params: JsonObject, id: str) -> Interrupt:
 
     See `gateway.mcp.forms.elicitation`. Raises Invalid.
     """
-    return forms.elicitation({key: value for key, value in params.items() if key != "sessionId"}, id, mode=None)
+    return forms.elicitation(without(params, "sessionId"), id, mode=None)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.codec import errors, event_forms
-from adapters.agent_client.wire import OURS, PROTOCOL, with_meta
+from adapters.agent_client.wire import OURS, PROTOCOL, with_meta, without
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Conflict
@@ -120,5 +120,4 @@ def _has_more(run: Run, agent: Agent) -> bool:
     if text is None or not isinstance(document, dict):
         return False
     plainly = projection.wrap(text, agent.text_output, agent.output_schema, projection.ASSISTANT)
-    rest = {key: value for key, value in document.items() if key != "artifacts"}
-    return not delta.same(rest, plainly)
+    return not delta.same(without(document, "artifacts"), plainly)

@@ -13,7 +13,7 @@ from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.memory import another
 from adapters.agent_client.codec.v2.tool_calls import DELETION, UNKNOWN, block_to_v1
 from adapters.agent_client.codec.v2.wire import STATE, TERMINAL, TERMINAL_CHUNK, UPDATE, WHOLE
-from adapters.agent_client.wire import ORIGIN_V2, OURS, PROTOCOL, meta_of, with_meta
+from adapters.agent_client.wire import ORIGIN_V2, OURS, PROTOCOL, meta_of, with_meta, without
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.output import SEPARATOR
@@ -228,7 +228,7 @@ def told(said: JsonObject) -> tuple[JsonObject, bool]:
 
     That is said in its `_meta`.
     """
-    found = {key: value for key, value in said.items() if key != ORIGIN_V2} if ORIGIN_V2 in said else said
+    found = without(said, ORIGIN_V2) if ORIGIN_V2 in said else said
     options = found.get("configOptions")
     known = conversions.known_to_v1(options) if isinstance(options, list) else options
     if known is options:

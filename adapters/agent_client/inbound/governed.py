@@ -14,7 +14,7 @@ from msgspec import Raw
 from adapters.agent_client.codec import agents, content
 from adapters.agent_client.governed import admitted, folders
 from adapters.agent_client.inbound.turns import FOLDER
-from adapters.agent_client.wire import AIP44, PROTOCOL, JsonObject, meta_of, with_meta
+from adapters.agent_client.wire import AIP44, PROTOCOL, JsonObject, meta_of, with_meta, without
 from gateway.contract import Gateway, governing
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, RunQuery, Thread
@@ -58,13 +58,13 @@ def initialize(result: JsonObject, governors: Iterable[governing.Governor | None
 def _narrowed(capabilities: JsonObject, governor: governing.Governor) -> JsonObject:
     """Without what is not promised. What no manifest can speak of stays; of MCP only where any of it is promised."""
     may = governor.effective({"agent": capabilities}).get("agent", {})
-    found = {key: value for key, value in capabilities.items() if key not in ("loadSession", *SPOKEN_OF)}
+    found = without(capabilities, "loadSession", *SPOKEN_OF)
     if may.get("loadSession"):
         found["loadSession"] = True
     for key, names in SPOKEN_OF.items():
         given, promised = capabilities.get(key), may.get(key, {})
         if isinstance(given, dict) and (promised or key != "mcpCapabilities"):
-            more = {name: value for name, value in given.items() if name not in names}
+            more = without(given, *names)
             found[key] = {**promised, **more}
     return found
 

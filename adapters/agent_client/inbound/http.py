@@ -20,7 +20,7 @@ from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESS
 from gateway.access import Authenticator, Principal, refusal_headers
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound
-from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, refusals, respond
+from gateway.transport.asgi import Headers, HttpRequest, Reply, WhileConnected, refusals, respond
 from gateway.transport.streamable_http import EVENTS, server
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
@@ -122,25 +122,16 @@ class HttpServer:
         if request.id is None:
             raise refusal(400, f"{INITIALIZE} needs an id")
         connection = self._opened(exchange.agent, visitor)
-        gone = asyncio.create_task(exchange.gone())
-        answer = asyncio.create_task(connection.initialize(request, data))
-        done = False
         try:
-            with self._connections.used(connection):
-                await asyncio.wait([gone, answer], timeout=INITIALIZE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                body, done = answer.result(), True
-                return Reply(
-                    200, body, [(CONNECTION_ID.lower().encode(), connection.id.encode()), *self._cookie(exchange)]
-                )
-        finally:
-            gone.cancel()
-            answer.cancel()
-            if not done:
-                connection.hang_up()
-        if gone.done():
-            raise ClientGone
-        raise refusal(504, f"{INITIALIZE} was not answered within {INITIALIZE_SECONDS:g} s")
+            with self._connections.used(connection), WhileConnected(exchange):
+                async with asyncio.timeout(INITIALIZE_SECONDS):
+                    body = await connection.initialize(request, data)
+        except BaseException as error:
+            connection.hang_up()
+            if isinstance(error, TimeoutError):
+                raise refusal(504, f"{INITIALIZE} was not answered within {INITIALIZE_SECONDS:g} s") from None
+            raise
+        return Reply(200, body, [(CONNECTION_ID.lower().encode(), connection.id.encode()), *self._cookie(exchange)])
 
     def _cookie(self, exchange: HttpRequest) -> Headers:
         """One value for all of this process: a balancer that goes by it leads a client back to where its runs are."""

@@ -11,7 +11,7 @@ from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.config_options import mode_changed, options_changed, settings, with_agent
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.updates import SessionUpdates
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import PROTOCOL, JsonObject, without
 from gateway.core.errors import Conflict, Invalid, Unsupported
 from gateway.wire import jsonrpc
 
@@ -52,7 +52,7 @@ async def set_mode(session: SessionContext, updates: SessionUpdates, params: Raw
 async def set_option(session: SessionContext, updates: SessionUpdates, params: Raw) -> Raw | JsonObject:
     asked = jsonrpc.read(params, wire.SetConfigOption)
     if updates.is_mode(asked.config_id):
-        rest = {key: value for key, value in jsonrpc.unpack(params).items() if key not in ("configId", "value")}
+        rest = without(jsonrpc.unpack(params), "configId", "value")
         await set_mode(session, updates, jsonrpc.raw({**rest, "modeId": asked.value}))
         return {"configOptions": await _options(session)}
     if session.choosing and asked.config_id == agents.AGENT_OPTION:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Raw, Struct
 
@@ -30,7 +30,6 @@ from gateway.wire import jsonrpc
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 NOT_ASKED: JsonObject = {"outcome": {"outcome": "cancelled"}}
 ALLOW = ("allow_once", "allow_always")
 CREATING = ("terminal/create",)
@@ -146,7 +145,7 @@ class AgentRequests:
     async def _permission(self, session: AgentSession | None, params: Raw) -> Any:
         """Choose only what was offered. A question that belongs to no turn is nearly always refused."""
         turn = session.turn if session is not None else None
-        asked = _object(params)
+        asked = jsonrpc.read(params, dict[str, Any])
         call = as_object(asked.get("toolCall"))
         if turn is None:
             await governed.late(session, call)
@@ -187,7 +186,7 @@ class AgentRequests:
         self, connection: AgentConnection, session: AgentSession | None, context: ThreadContext | None, params: Raw
     ) -> Any:
         """Put it as a question of the run; outside of a turn, hand it to a client that is there."""
-        asked = _object(params)
+        asked = jsonrpc.read(params, dict[str, Any])
         if asked.get("mode") not in questions.elicitation_modes(connection.capabilities):
             raise Invalid("the client has not declared this mode", path="/mode")
         turn = session.turn if session is not None else None
@@ -219,7 +218,7 @@ class AgentRequests:
     async def _serve(self, session: AgentSession, method: str, params: Raw, *, links: bool = True) -> Any:
         """`links` as in `Files.read`."""
         of_terminal = method.startswith("terminal/") and method not in CREATING
-        if of_terminal and _read(params, _OfTerminal).terminal_id.startswith(PREFIX):
+        if of_terminal and jsonrpc.read(params, _OfTerminal).terminal_id.startswith(PREFIX):
             return await self._terminal(session, method, params)
         caller = _client(session.context, method)
         if caller is not None:
@@ -227,29 +226,29 @@ class AgentRequests:
         if self._files is None or self._workspace is None:
             raise errors.unknown(method)
         if method == "fs/read_text_file":
-            asked = _read(params, _Read)
+            asked = jsonrpc.read(params, _Read)
             read = self._files.read
             return {"content": await asyncio.to_thread(read, asked.path, asked.line, asked.limit, links=links)}
         if method == "fs/write_text_file":
-            written = _read(params, _Write)
+            written = jsonrpc.read(params, _Write)
             await asyncio.to_thread(self._files.write, written.path, written.content, links=links)
             return {}
         if method == "terminal/create" and self._workspace.terminals:
-            return await self._create(session, self._files, _read(params, _Create))
+            return await self._create(session, self._files, jsonrpc.read(params, _Create))
         if self._workspace.terminals:
-            raise NotFound(f"there is no terminal {_read(params, _OfTerminal).terminal_id}")
+            raise NotFound(f"there is no terminal {jsonrpc.read(params, _OfTerminal).terminal_id}")
         raise errors.unknown(method)
 
     async def _lent(self, session: AgentSession, caller: Caller, method: str, params: Raw) -> Raw:
         """A file or command of a client. A command stays with the client that began it, whichever others are there."""
         commands = session.commands
         if method not in CREATING and method.startswith("terminal/"):
-            caller = commands.lender(_read(params, _OfTerminal).terminal_id) or caller
+            caller = commands.lender(jsonrpc.read(params, _OfTerminal).terminal_id) or caller
         answer = await _asked(session, caller, method, params)
         if method in CREATING and (name := jsonrpc.members(answer).get("terminalId")):
             commands.lend(str(jsonrpc.unpack(name)), caller)
         elif method == "terminal/release":
-            commands.returned(_read(params, _OfTerminal).terminal_id)
+            commands.returned(jsonrpc.read(params, _OfTerminal).terminal_id)
         return answer
 
     async def _create(self, session: AgentSession, files: Files, asked: _Create) -> JsonObject:
@@ -261,7 +260,7 @@ class AgentRequests:
         return {"terminalId": name}
 
     async def _terminal(self, session: AgentSession, method: str, params: Raw) -> JsonObject:
-        name = _read(params, _OfTerminal).terminal_id
+        name = jsonrpc.read(params, _OfTerminal).terminal_id
         terminals = session.commands.terminals
         if terminals is None:
             raise NotFound(f"there is no terminal {name}")
@@ -361,15 +360,3 @@ def _has(capabilities: JsonObject, method: str) -> bool:
         return bool(capabilities.get("terminal"))
     files = capabilities.get("fs")
     return isinstance(files, dict) and bool(files.get(governed.FILES[method]))
-
-
-def _read(params: Raw, type: type[T]) -> T:
-    try:
-        return jsonrpc.unpack(params or forwarded.NOTHING, type)
-    except (ValueError, RecursionError) as error:
-        raise Invalid(str(error)) from None
-
-
-def _object(params: Raw) -> JsonObject:
-    found: JsonObject = _read(params, dict[str, Any])
-    return found

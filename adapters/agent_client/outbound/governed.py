@@ -18,7 +18,7 @@ from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.governed import admitted
 from adapters.agent_client.outbound.session import OUTSIDE, AgentSession, SessionRecord
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
-from adapters.agent_client.wire import AIP44, LOST_SERVERS
+from adapters.agent_client.wire import AIP44, LOST_SERVERS, without
 from gateway.contract import governing
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
@@ -124,7 +124,7 @@ def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
     said = jsonrpc.unpack(params or forwarded.NOTHING)
     if not isinstance(said, dict):
         raise Invalid("params are no object")
-    found = {key: value for key, value in said.items() if key not in ("sessionId", "_meta")}
+    found = without(said, "sessionId", "_meta")
     env = found.get("env")
     if isinstance(env, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in env):
         found["env"] = {each["name"]: each.get("value") for each in env}

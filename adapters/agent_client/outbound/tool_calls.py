@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms, questions
 from adapters.agent_client.codec.questions import offered
-from adapters.agent_client.wire import JsonObject
+from adapters.agent_client.wire import JsonObject, without
 from gateway.contract import governing
 from gateway.core import delta
 from gateway.core import events as e
@@ -298,7 +298,7 @@ def _question(interrupt: Interrupt, known: JsonObject) -> Interrupt:
     """
     asked = interrupt.payload
     if questions.is_v2(asked):
-        known = {key: value for key, value in known.items() if key != "content"}
+        known = without(known, "content")
     ids = [option["optionId"] for option in offered(asked)]
     clear = [option for option in offered(asked) if ids.count(option["optionId"]) == 1]
     options = [option for option in clear if option.get("kind") != "allow_always"]

@@ -17,8 +17,8 @@ from adapters.agent_client.outbound.tool_calls import AgentToolCalls
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.contract import RunContext, governing
 from gateway.core import events as e
+from gateway.core import files
 from gateway.core.errors import AgentBroken, IllegalEvent, InterlinguaError, TooLarge
-from gateway.core.files import Attachment
 from gateway.core.types import Answer, Interrupt, JsonObject, ThreadUpdate
 from gateway.transport.waiting import Flag
 from gateway.wire import jsonrpc
@@ -132,11 +132,11 @@ class AgentTurn:
     def update(self, update: Raw) -> Awaitable[None] | None:
         """A `session/update` of the turn. What is returned is to be awaited before the next."""
         try:
-            files = self._emit(self._decoder.feed(update), update)
+            kept = self._emit(self._decoder.feed(update), update)
         except (AgentBroken, IllegalEvent) as error:
             self._unread(error)
             return None
-        return self._keep(files) if files else self._counted(len(update))
+        return self._keep(kept) if kept else self._counted(len(update))
 
     def more(self, chunk: Chunk) -> bool:
         """A chunk of text; False if it is time to drain: it is for `update` then.
@@ -231,7 +231,7 @@ class AgentTurn:
         self.flush()
         return await self.context.ask(interrupt)
 
-    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw) -> list[Attachment]:
+    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw) -> list[files.Attachment]:
         """Pass on, in order, what `update` said. Returns the files in it that are to be kept."""
         if len(found) == 1 and type(found[0]) is e.PartDelta:
             self._hold(found[0])
@@ -239,12 +239,12 @@ class AgentTurn:
         self.flush()
         if self.calls is not None:
             found = self.calls.described(found, update)
-        files: list[Attachment] = []
+        kept: list[files.Attachment] = []
         said: list[e.Event] = []
         same = self.context.run.request.protocol == PROTOCOL
         if same and e.OF_MESSAGES.issuperset(map(type, found)):
             self.context.emit(*found)  # type: ignore[arg-type]
-            return files
+            return kept
         for item in found:
             if isinstance(item, ThreadUpdate):
                 self.context.emit(*said)
@@ -254,11 +254,11 @@ class AgentTurn:
             said.append(item)
             if isinstance(item, e.PartStarted):
                 if item.kind == "file" and not same and (file := content.file_of(item.value)) is not None:
-                    files.append(file)
+                    kept.append(file)
             elif isinstance(item, _OF_CALLS):
                 self._learn(update)
         self.context.emit(*said)
-        return files
+        return kept
 
     def _learn(self, update: Raw) -> None:
         try:
@@ -268,8 +268,8 @@ class AgentTurn:
         if call.kind is not None:
             self._kinds.setdefault(call.tool_call_id, set()).add(call.kind)
 
-    async def _keep(self, files: list[Attachment]) -> None:
-        for file in files:
+    async def _keep(self, kept: list[files.Attachment]) -> None:
+        for file in kept:
             try:
                 await self.context.add_artifact(file.name, file.content, media_type=file.media_type)
             except TooLarge as error:

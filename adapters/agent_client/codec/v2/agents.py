@@ -14,7 +14,7 @@ from adapters.agent_client.codec import agents as v1
 from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.wire import VERSION
 from adapters.agent_client.tunnel.mcp_messages import TYPE
-from adapters.agent_client.wire import ORIGIN_V2, as_object
+from adapters.agent_client.wire import ORIGIN_V2, as_object, without
 from adapters.agent_client.wire import VERSION as VERSION_1
 from gateway.core.errors import AgentBroken
 from gateway.core.types import Agent, JsonObject
@@ -66,9 +66,8 @@ def result_to_v1(said: JsonObject) -> JsonObject:
     session = as_object(capabilities.get("session"))
     prompt, mcp = as_object(session.get("prompt")), as_object(session.get("mcp"))
     methods = conversions.auth_to_v1(said.get("authMethods"))
-    rest = {key: value for key, value in session.items() if key not in ("prompt", "mcp")}
     found: JsonObject = {
-        **{key: value for key, value in capabilities.items() if key not in ("session", "auth")},
+        **without(capabilities, "session", "auth"),
         "loadSession": True,
         "promptCapabilities": {**prompt, **{key: prompt.get(key) is not None for key in _CONTENT}},
         "mcpCapabilities": {
@@ -76,14 +75,13 @@ def result_to_v1(said: JsonObject) -> JsonObject:
             "http": mcp.get("http") is not None,
             "sse": False,
         },
-        "sessionCapabilities": {**{key: {} for key in _BASELINE}, **_nonnull(rest)},
+        "sessionCapabilities": {**{key: {} for key in _BASELINE}, **_nonnull(without(session, "prompt", "mcp"))},
     }
     auth = as_object(capabilities.get("auth"))
     if methods or auth:
         found["auth"] = {**auth, **({"logout": {}} if methods else {})}
-    out = {key: value for key, value in said.items() if key not in ("info", "capabilities", "authMethods")}
     return {
-        **out,
+        **without(said, "info", "capabilities", "authMethods"),
         "protocolVersion": VERSION_1,
         "agentInfo": said.get("info"),
         "agentCapabilities": found,
@@ -125,19 +123,16 @@ def result_to_v2(said: JsonObject, agent: Agent | None = None) -> JsonObject:
     }
     if v1.native(agent) is not None:
         servers = {"stdio": {}, **servers}
-    content = {key: value for key, value in prompt.items() if key not in _CONTENT}
     session: JsonObject = {
-        **{key: value for key, value in _nonnull(sessions).items() if key not in _BASELINE},
-        "prompt": {**content, **{key: {} for key in _CONTENT if prompt.get(key) is True}},
+        **without(_nonnull(sessions), *_BASELINE),
+        "prompt": {**without(prompt, *_CONTENT), **{key: {} for key in _CONTENT if prompt.get(key) is True}},
         "mcp": servers,
     }
-    found: JsonObject = {key: value for key, value in capabilities.items() if key not in _V1_ONLY}
-    out = {key: value for key, value in said.items() if key not in ("agentInfo", "agentCapabilities", "authMethods")}
     return {
-        **out,
+        **without(said, "agentInfo", "agentCapabilities", "authMethods"),
         "protocolVersion": VERSION,
         "info": _info(said.get("agentInfo"), agent),
-        "capabilities": {**found, "session": session},
+        "capabilities": {**without(capabilities, *_V1_ONLY), "session": session},
         "authMethods": conversions.auth_to_v2(said.get("authMethods")),
     }
 
@@ -156,10 +151,10 @@ def capabilities_v1(capabilities: JsonObject) -> JsonObject:
 
 def capabilities_v2(capabilities: JsonObject) -> JsonObject:
     """A client's `clientCapabilities` in version 2's words, which has no files and terminals of a client's."""
-    out = {key: value for key, value in capabilities.items() if key not in _CLIENT_V1_ONLY}
+    out = without(capabilities, *_CLIENT_V1_ONLY)
     auth = capabilities.get("auth")
     if isinstance(auth, dict) and "terminal" in auth:
-        rest = {key: value for key, value in auth.items() if key != "terminal"}
+        rest = without(auth, "terminal")
         out["auth"] = {**rest, "terminal": {}} if auth["terminal"] is True else rest
     return out
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.agent_client.codec.v2.wire import MODE
-from adapters.agent_client.wire import ORIGIN_V2
+from adapters.agent_client.wire import ORIGIN_V2, without
 from gateway.core.types import Json, JsonObject
 
 # --- options and modes -------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def commands_to_v1(commands: Any) -> list[JsonObject]:
     for command in _objects(commands):
         said = command.get("input")
         if isinstance(said, dict):
-            inner = {key: value for key, value in said.items() if key != "type"}
+            inner = without(said, "type")
             command = {**command, "input": inner if said.get("type") == "text" else None}  # noqa: PLW2901
         found.append(command)
     return found
@@ -144,7 +144,7 @@ def servers_to_v1(servers: Any) -> list[Json]:
     for server in servers if isinstance(servers, list) else []:
         kind = server.get("type") if isinstance(server, dict) else None
         if kind == "stdio":
-            rest = {key: value for key, value in server.items() if key != "type"}
+            rest = without(server, "type")
             found.append({**rest, "args": rest.get("args") or [], "env": rest.get("env") or []})
         elif kind == "http":
             found.append({**server, "headers": server.get("headers") or []})
@@ -169,7 +169,7 @@ def auth_to_v1(methods: Any) -> list[JsonObject]:
     for method in _objects(methods):
         if method.get("type") in ("agent", "terminal"):
             method = _renamed(method, "methodId", "id")  # noqa: PLW2901
-            found.append(_without(method, "type") if method.get("type") == "agent" else method)
+            found.append(without(method, "type") if method.get("type") == "agent" else method)
     return found
 
 
@@ -189,7 +189,3 @@ def _renamed(value: JsonObject, old: str, new: str) -> JsonObject:
     if old not in value or new in value:
         return value
     return {new if key == old else key: each for key, each in value.items()}
-
-
-def _without(value: JsonObject, key: str) -> JsonObject:
-    return {name: each for name, each in value.items() if name != key}

@@ -13,7 +13,7 @@ import codecs
 import itertools
 import re
 from collections.abc import Callable, Container
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2 import tool_calls, updates
@@ -141,18 +141,15 @@ class ShownTerminal:
             self._dropped += more
 
 
-class Screen:
+class Screen(NamedTuple):
     """Where a call's content shows a terminal. `mine`: whether it is that call's, and not an earlier one's."""
 
-    __slots__ = ("_meta", "mine", "terminal")
-
-    def __init__(self, terminal: ShownTerminal, mine: bool, meta: Any) -> None:
-        self.terminal = terminal
-        self.mine = mine
-        self._meta = meta
+    terminal: ShownTerminal
+    mine: bool
+    meta: Any
 
     def item(self) -> JsonObject | None:
-        return self.terminal.item(self._meta) if self.mine else _ELSEWHERE
+        return self.terminal.item(self.meta) if self.mine else _ELSEWHERE
 
 
 def transcript(data: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2.wire import CALL
-from adapters.agent_client.wire import as_object
+from adapters.agent_client.wire import as_object, without
 from gateway.core.types import JsonObject
 
 _MOST: Final = 2000
@@ -34,9 +34,8 @@ _STATUSES: Final = {
 def diff_to_v2(diff: JsonObject) -> JsonObject:
     """A `diff` of version 1: the file is made where it has no text before."""
     path, old, new = diff["path"], diff.get("oldText"), diff["newText"]
-    rest = {key: value for key, value in diff.items() if key not in ("path", "oldText", "newText")}
     change = {"operation": "add" if old is None else "modify", "path": path, "fileType": "text"}
-    found: JsonObject = {**rest, "changes": [change]}
+    found: JsonObject = {**without(diff, "path", "oldText", "newText"), "changes": [change]}
     text = patch(path, old, new)
     return found if text is None else {**found, "patch": {"format": "git_patch", "text": text}}
 
@@ -198,7 +197,7 @@ def block_to_v1(block: Any) -> JsonObject | None:
         found: JsonObject = block
         return found
     if isinstance(block, dict) and "annotations" in block:
-        rest = {key: value for key, value in block.items() if key != "annotations"}
+        rest = without(block, "annotations")
         return rest if event_forms.is_block(rest) else None
     return None
 

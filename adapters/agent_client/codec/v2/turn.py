@@ -12,7 +12,7 @@ from msgspec import Raw
 from adapters.agent_client.codec import errors, event_forms
 from adapters.agent_client.codec import turn as v1
 from adapters.agent_client.codec.v2.wire import IDLE, STATE, UPDATE
-from adapters.agent_client.wire import ORIGIN_V2, OURS, as_object, meta_of, with_meta
+from adapters.agent_client.wire import ORIGIN_V2, OURS, as_object, meta_of, with_meta, without
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject, Run, StopReason
@@ -39,7 +39,7 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
     word = said.get("stopReason")
     if not isinstance(word, str | None):
         said = {**said, "stopReason": StopReason.END_TURN.value}
-    rest = {key: value for key, value in said.items() if key not in (UPDATE, "state", "stopReason")}
+    rest = without(said, UPDATE, "state", "stopReason")
     if word == FAILED:
         error = _error_of(rest.get("error"))
         own = event_forms.difference(failure(error), said)

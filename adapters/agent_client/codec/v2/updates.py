@@ -13,7 +13,7 @@ from typing import Any, Final
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2 import conversions, tool_calls
 from adapters.agent_client.codec.v2.wire import MAIN_PLAN, PLAN, UPDATE
-from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, as_object
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, as_object, without
 from gateway.core import delta
 from gateway.core.types import JsonObject, ThreadUpdate
 
@@ -35,12 +35,8 @@ def to_v2(said: JsonObject, message_id: str) -> JsonObject:
     if kind in ("tool_call", "tool_call_update"):
         return tool_calls.to_v2(said)
     if kind == "plan":
-        rest = {key: value for key, value in said.items() if key not in (event_forms.KEY, "entries")}
-        return {
-            event_forms.KEY: PLAN,
-            "plan": {"type": "items", "planId": MAIN_PLAN, "entries": said.get("entries")},
-            **rest,
-        }
+        plan = {"type": "items", "planId": MAIN_PLAN, "entries": said.get("entries")}
+        return {event_forms.KEY: PLAN, "plan": plan, **without(said, event_forms.KEY, "entries")}
     if kind == "available_commands_update":
         return {**said, "availableCommands": conversions.commands_to_v2(said.get("availableCommands"))}
     if kind == "config_option_update":
@@ -137,7 +133,7 @@ def told(update: ThreadUpdate, *, options: Any = None, modes: Any = None) -> Jso
     if isinstance(marks.get("update"), dict):
         whole: JsonObject = marks["update"]
         return whole
-    v1 = {key: value for key, value in data.items() if key != ORIGIN_V2}
+    v1 = without(data, ORIGIN_V2)
     kind = v1[UPDATE]
     if kind == _MODE:
         now = {**modes, "currentModeId": v1.get("currentModeId")} if isinstance(modes, dict) else None

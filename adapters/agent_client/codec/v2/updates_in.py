@@ -31,7 +31,7 @@ from adapters.agent_client.codec.v2.wire import (
     USAGE,
     WHOLE,
 )
-from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, without
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
@@ -299,7 +299,7 @@ class V2SpokenSession(SpokenSession):
         data = update.data
         if not update.kept or not isinstance(data, dict):
             return None
-        said = {key: value for key, value in data.items() if key != ORIGIN_V2}
+        said = without(data, ORIGIN_V2)
         own = {**data.get(ORIGIN_V2, {}), "aside": True}
         return event_forms.marked(e.Custom(name=update.protocol, data=said), own)
 

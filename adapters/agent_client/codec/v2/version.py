@@ -18,7 +18,7 @@ from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import agents, conversions, tool_calls, updates_in, updates_out
 from adapters.agent_client.codec.v2.wire import CALL, MODE, VERSION
 from adapters.agent_client.codec.version import Noted, OptionsOf, ProtocolVersion
-from adapters.agent_client.wire import LOAD, OPENING, OPTIONS, as_object
+from adapters.agent_client.wire import LOAD, OPENING, OPTIONS, as_object, without
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Interrupt, JsonObject
@@ -53,7 +53,7 @@ def tool_call_of(params: JsonObject, id: str) -> JsonObject:
     call = subject.get("toolCall")
     if subject.get("type") == "tool_call" and isinstance(call, dict) and isinstance(call.get("toolCallId"), str):
         said, _ = tool_calls.to_v1({**call, event_forms.KEY: CALL}, first=False)
-        return {key: value for key, value in said.items() if key != event_forms.KEY}
+        return without(said, event_forms.KEY)
     if subject.get("type") == "command" and isinstance(subject.get("command"), str):
         named = subject.get("toolCallId")
         return {
@@ -82,7 +82,7 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
         if v1.is_approval(interrupt):
             return {**said, **_approval(found["toolCall"], payload)}
         return said if payload is None else {**said, "description": event_forms.fenced(payload)}
-    rest = {key: value for key, value in payload.items() if key not in _OWN}
+    rest = without(payload, *_OWN)
     if v1.is_v2(payload):
         return {**rest, "options": payload["options"]}
     call, title = payload["toolCall"], payload["toolCall"].get("title")
@@ -92,7 +92,7 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
 
 def _subject(call: JsonObject) -> JsonObject:
     said = tool_calls.to_v2({**call, event_forms.KEY: "tool_call_update"})
-    return {"type": "tool_call", "toolCall": {key: value for key, value in said.items() if key != event_forms.KEY}}
+    return {"type": "tool_call", "toolCall": without(said, event_forms.KEY)}
 
 
 def _approval(call: JsonObject, payload: JsonObject) -> JsonObject:
@@ -145,9 +145,8 @@ class Version2(ProtocolVersion):
             return method, {**said, "type": "boolean" if isinstance(said.get("value"), bool) else "id"}
         if method == _SET_MODE:
             mode = conversions.mode_option(options(str(said.get("sessionId"))))
-            rest = {key: value for key, value in said.items() if key != "modeId"}
             own = (conversions.option_id(mode) if mode else None) or MODE
-            return SET_OPTION, {**rest, "configId": own, "type": "id", "value": said.get("modeId")}
+            return SET_OPTION, {**without(said, "modeId"), "configId": own, "type": "id", "value": said.get("modeId")}
         return _NAMES_V2.get(method, method), said
 
     def agent_answer(self, method: str, result: Raw) -> Raw:
@@ -198,7 +197,7 @@ class Version2(ProtocolVersion):
         elif start is not None:
             raise Invalid("replayFrom: there is no such place; there is start", path="/replayFrom/type")
         elif method == SET_OPTION and said.get("type") == "id":
-            said = {key: value for key, value in said.items() if key != "type"}
+            said = without(said, "type")
         return _NAMES_V1.get(method, method), jsonrpc.raw(said)
 
     def client_answer(self, method: str, params: Raw, result: Any, noted: Noted) -> Any:
@@ -211,7 +210,7 @@ class Version2(ProtocolVersion):
         name = said.get("sessionId") or _object(params).get("sessionId")
         modes = noted(name, said) if isinstance(name, str) else None
         options = conversions.options_to_v2(said.get("configOptions"), said.get("modes", modes))
-        rest = {key: value for key, value in said.items() if key not in ("modes", "configOptions")}
+        rest = without(said, "modes", "configOptions")
         told = bool(options) or isinstance(said.get("configOptions"), list) or method not in OPENING
         return {**rest, "configOptions": options} if told else rest
 
