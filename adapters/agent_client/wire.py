@@ -6,6 +6,7 @@ the raw params. A field that may be left out has a default. Nothing here is sent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -47,7 +48,7 @@ def as_object(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def without(said: JsonObject, *keys: str) -> JsonObject:
+def without(said: Mapping[str, Any], *keys: str) -> JsonObject:
     return {key: value for key, value in said.items() if key not in keys}
 
 

@@ -79,6 +79,12 @@ def restored(plain: JsonObject, mine: JsonObject) -> JsonObject:
     return {**without(plain, *less), **mine.get("more", {})}
 
 
+def kind_of(said: Json) -> str | None:
+    """Which update it is; None for what is none."""
+    kind = said.get(KEY) if isinstance(said, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
     return {**first, **second, KEY: first.get(KEY, second.get(KEY))}
 

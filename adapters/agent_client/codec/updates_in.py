@@ -7,7 +7,7 @@ Called by the outbound half with the `update` of each notification, in order. `o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -398,10 +398,10 @@ def own(said: JsonObject, name: str = PROTOCOL) -> e.Custom:
 def read(update: Raw | bytes) -> JsonObject:
     """The update as an object. Its text may hold half characters, with which it cannot be stored."""
     try:
-        said: Any = jsonrpc.unpack(update)
+        said: JsonObject = jsonrpc.unpack(update)
     except (ValueError, RecursionError) as error:
         raise AgentBroken("a session/update that cannot be read", detail=str(error)) from None
-    if not isinstance(said, dict) or not isinstance(said.get(event_forms.KEY), str):
+    if event_forms.kind_of(said) is None:
         raise AgentBroken("a session/update without a sessionUpdate")
     return said
 

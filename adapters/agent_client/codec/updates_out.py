@@ -510,10 +510,6 @@ def _marks(event: e.Event) -> Iterable[str]:
     return (event.name, *(event.origin or ())) if isinstance(event, e.Custom) else event.origin or ()
 
 
-def is_update(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(event_forms.KEY), str)
-
-
 def envelope(session_id: str) -> Callable[[Sequence[bytes]], list[bytes]]:
     """A function that makes whole `session/update` notifications (JSON-RPC text) of updates: made once a session."""
     start = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":' + _encode(session_id) + b',"update":'

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER
-from adapters.agent_client.codec.updates_out import Around, ForeignOutput, UpdateEncoder, is_update
+from adapters.agent_client.codec.updates_out import Around, ForeignOutput, UpdateEncoder
 from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.memory import another
 from adapters.agent_client.codec.v2.tool_calls import DELETION, UNKNOWN, block_to_v1
@@ -174,10 +174,10 @@ class V2ForV1:
         marks = (event.origin or {}).get(ORIGIN_V2)
         for name in marks.get("lost", ()) if isinstance(marks, dict) else ():
             self._losses[name] += 1
-        if isinstance(event, e.Custom) and event.name == ORIGIN_V2:
-            kind = event.data.get(UPDATE) if isinstance(event.data, dict) else None
-            if kind not in _QUIET and not _says_nothing(event.data):
-                self._losses[UPDATES] += 1
+        if not isinstance(event, e.Custom) or event.name != ORIGIN_V2:
+            return
+        if event_forms.kind_of(event.data) not in _QUIET and not _says_nothing(event.data):
+            self._losses[UPDATES] += 1
 
     def known_as(self, role: Role, id: str | None) -> str | None:
         """The id by which the client knows a message. The user's first is the prompt."""
@@ -302,7 +302,7 @@ class V1UpdateEncoder(UpdateEncoder):
         out.append(_encode(event_forms.chunk(kind, content.block_of(text_now), now)))
 
     def _custom(self, event: e.Custom, out: list[bytes]) -> None:
-        if event.name == PROTOCOL and is_update(event.data):
+        if event.name == PROTOCOL and event_forms.kind_of(event.data) is not None:
             self._say(event, self._newer.state(event.data) if self._v2 else event.data, out)
         elif not self._v2 or event.name != ORIGIN_V2:
             self._losses["custom"] += 1

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import questions as codec
 from adapters.agent_client.codec import turn
+from adapters.agent_client.codec.event_forms import kind_of
 from adapters.agent_client.codec.updates_out import UpdateEncoder
 from adapters.agent_client.codec.updates_out_v1 import V1UpdateEncoder
 from adapters.agent_client.codec.version import V1
@@ -475,7 +476,7 @@ class PromptFollower:
         """Not what the halves of the adapter note for each other. Of history no state: the newest is told after it."""
         if event.name != PROTOCOL:
             return True
-        kind = event.data.get("sessionUpdate") if isinstance(event.data, dict) else None
+        kind = kind_of(event.data)
         return kind is not None and not (self._past and kind in STATES)
 
     def _count(self) -> None:

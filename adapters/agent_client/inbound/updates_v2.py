@@ -201,7 +201,7 @@ class V2PromptFollower(PromptFollower):
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
         data: Any = event.data
-        kind = data.get(UPDATE) if isinstance(data, dict) else None
+        kind = event_forms.kind_of(data)
         if event.name == PROTOCOL and kind in STATES:
             return self._updates.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
         if (event_forms.beyond(event, ORIGIN_V2) or {}).get("aside"):

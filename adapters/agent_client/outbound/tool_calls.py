@@ -258,13 +258,11 @@ def goes_on(said: JsonObject) -> bool:
 
 
 def is_call(data: Json) -> bool:
-    kind = data.get("sessionUpdate") if isinstance(data, dict) else None
-    return isinstance(kind, str) and kind.startswith("tool_call")
+    return (event_forms.kind_of(data) or "").startswith("tool_call")
 
 
 def is_terminal(data: Json) -> bool:
-    kind = data.get("sessionUpdate") if isinstance(data, dict) else None
-    return isinstance(kind, str) and kind.startswith("terminal_")
+    return (event_forms.kind_of(data) or "").startswith("terminal_")
 
 
 def _of(call: str, item: e.Custom) -> e.Custom:

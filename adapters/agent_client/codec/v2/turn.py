@@ -46,7 +46,7 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
         end: e.Event = v1.failed(error)
         return [event_forms.marked(end, own) if own else end]
     known = word if isinstance(word, str) and word in _KNOWN else StopReason.END_TURN.value
-    shared = {key: rest[key] for key in _SHARED if key in rest}
+    shared: JsonObject = {key: rest[key] for key in _SHARED if key in rest}
     *before, end = v1.end_of({**shared, "stopReason": known})
     own = event_forms.difference(_idle(known), said)
     return [*before, event_forms.marked(end, own) if own else end]

@@ -120,8 +120,8 @@ def told(update: ThreadUpdate, *, options: Any = None, modes: Any = None) -> Jso
     `options` and `modes` are the session's in version 1's words as they are now: its modes are an option here, so that
     a change of the mode is one of the options. Words without a message id go on the message "<the run before>-more".
     """
-    data = update.data
-    if not isinstance(data, dict) or not isinstance(data.get(UPDATE), str):
+    data: JsonObject = update.data
+    if event_forms.kind_of(data) is None:
         return None
     if update.protocol == ORIGIN_V2:
         return data

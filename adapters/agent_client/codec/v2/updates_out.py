@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, USER
-from adapters.agent_client.codec.updates_out import Around, DocumentGrowth, ForeignOutput, UpdateEncoder, is_update
+from adapters.agent_client.codec.updates_out import Around, DocumentGrowth, ForeignOutput, UpdateEncoder
 from adapters.agent_client.codec.v2 import tool_calls, updates
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
@@ -314,12 +314,12 @@ class V2UpdateEncoder(UpdateEncoder):
             self._losses["rewrite"] += 1
 
     def _custom(self, event: e.Custom, out: list[bytes]) -> None:
-        data = event.data
-        if self._v2 and event.name == ORIGIN_V2 and is_update(data):
+        data, kind = event.data, event_forms.kind_of(event.data)
+        if self._v2 and event.name == ORIGIN_V2 and kind is not None:
             out.append(_encode(data))
-        elif event.name != PROTOCOL or not is_update(data):
+        elif event.name != PROTOCOL or kind is None:
             self._losses["custom"] += 1
-        elif self._v2 or data[UPDATE] != USER:  # which an agent of version 1 repeats of the prompt
+        elif self._v2 or kind != USER:  # which an agent of version 1 repeats of the prompt
             self._say(event, data, out)
 
 
