@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.wire import (
@@ -268,7 +269,12 @@ class HttpPipe:
                 message, streamable.HttpRefused(f"{self.name} answered a message", response.status, response.body)
             )
         elif response.body.strip() and response.content_type == JSON:
-            await self.arrived([response.body], None)
+            try:
+                msgspec.json.decode(response.body, type=Raw)
+            except msgspec.DecodeError as error:
+                self._undelivered(message, AgentBroken(f"{self.name} answered a message with no JSON: {error}"))
+            else:
+                await self.arrived([response.body], None)
         if self._gone is not None:
             raise self._ended()
 

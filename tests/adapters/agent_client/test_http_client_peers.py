@@ -389,6 +389,13 @@ async def test_a_page_instead_of_an_answer_fails_the_request() -> None:
             await here.ask("_x", {})
 
 
+async def test_an_answer_that_breaks_off_fails_the_request() -> None:
+    async with fake() as there, connected(there.url) as here:
+        there.post = lambda exchange, _: exchange.answer(b'{"jsonrpc": "2.0", "re', Content_Type="application/json")
+        with pytest.raises(RpcError, match="no JSON"):
+            await here.ask("_x", {})
+
+
 async def test_nothing_can_be_said_before_initialize() -> None:
     async with fake() as there:
         one = HttpPipe(there.url)
