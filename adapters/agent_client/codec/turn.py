@@ -103,10 +103,7 @@ def _error(run: Run, mine: JsonObject | None) -> jsonrpc.RpcError:
         return told
     failure = run.failure or Failure(code="internal", message="the run failed")
     data: JsonObject = {"code": failure.code, "details": failure.message}
-    if failure.retryable:
-        data["retryable"] = True
-    if failure.retry_after is not None:
-        data["retryAfter"] = failure.retry_after
+    data |= jsonrpc.retry(failure.retryable, failure.retry_after)
     code = errors.ERRORS[Conflict] if failure.code == Conflict.code else jsonrpc.INTERNAL_ERROR  # busy, not broken
     return jsonrpc.RpcError(code, failure.message, data)
 

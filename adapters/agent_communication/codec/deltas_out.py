@@ -29,7 +29,7 @@ from gateway.core.output import Output
 from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
 from gateway.mcp.runs.documents import wrap
 from gateway.mcp.runs.keys import told
-from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError
+from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError, retry
 
 SMALL: Final = 16 * 1024
 """Bytes of a document up to which all that is behind is compared again wherever a part of it is rewritten."""
@@ -74,12 +74,8 @@ def failed(agent: Agent, run: Run, end: e.Event | None = None) -> RpcError:
     failure = run.failure
     if failure is not None:
         message = failure.message
-        data["code"] = failure.code
+        data |= {"code": failure.code, **retry(failure.retryable, failure.retry_after)}
         code = CODES.get(failure.code, code)
-        if failure.retryable:
-            data["retryable"] = True
-        if failure.retry_after is not None:
-            data["retryAfter"] = failure.retry_after
     if bytes(run.output) != b"null":
         data["output"] = Raw(output_of(agent, bytes(run.output)))
     if run.losses:

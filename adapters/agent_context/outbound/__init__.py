@@ -92,7 +92,7 @@ class AgentContextTurn(calls.CalledRun):
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         waiting = super().notification(method, params)
-        if not isinstance(self._run, NativeRun) or self._run.line.slowable:
+        if not isinstance(self._run, NativeRun) or not self._run.line.registered:
             return waiting
         if waiting is not None:
             self._draining.hold(asyncio.ensure_future(waiting))

@@ -111,14 +111,14 @@ class AgentLine:
     """One run's hold of a connection to its agent. Made by `ContextLink.open`.
 
     correlation: the id sent in `_meta.correlationId`: the requested one, or the same with a suffix where another run of
-    the same link has it. source: the agent in whose name the last request was sent.
+    the same link has it. source: the agent in whose name the last request was sent. registered: see `ContextLink`.
     """
 
     def __init__(self, link: ContextLink, session: ClientSession, hearing: OutgoingCall, correlation: str) -> None:
         self.correlation = correlation
         self.source = wire.SELF
         self.knows_agents = link.knows_agents
-        self.slowable = not link.registered
+        self.registered = link.registered
         self._hearing = hearing
         self._session = session
         self._last: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class AgentLine:
     @property
     def native(self) -> bool:
         """Whether the other end speaks this protocol; else it is a plain MCP server, which has tools."""
-        return not self.slowable or self._session.offers(wire.AGENT)
+        return self.registered or self._session.offers(wire.AGENT)
 
     @property
     def gateway(self) -> bool:

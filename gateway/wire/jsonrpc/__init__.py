@@ -18,6 +18,7 @@ from gateway.wire.jsonrpc.encoding import (
     replaced,
     request,
     result,
+    retry,
 )
 from gateway.wire.jsonrpc.messages import (
     ABSENT,

@@ -135,8 +135,8 @@ def _unraw(value: Any) -> Any:
 def failing(error: Exception, codes: Mapping[type[errors.InterlinguaError], int]) -> RpcError:
     """Map what a request raised to an error answer, by a codec's table. An RpcError is returned as it is.
 
-    `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
-    "retryable": true, "retryAfter": <seconds, if known>}`. What is no InterlinguaError is answered `internal()`.
+    `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>}`
+    and what `retry` says. What is no InterlinguaError is answered `internal()`.
     """
     if isinstance(error, RpcError):
         return error
@@ -145,11 +145,13 @@ def failing(error: Exception, codes: Mapping[type[errors.InterlinguaError], int]
     data: dict[str, Any] = {"code": error.code}
     if isinstance(error, errors.Invalid):
         data["path"] = error.path
-    if error.retryable:
-        data["retryable"] = True
-    if error.retry_after is not None:
-        data["retryAfter"] = error.retry_after
-    return RpcError(errors.lookup(codes, error), str(error), data)
+    return RpcError(errors.lookup(codes, error), str(error), data | retry(error.retryable, error.retry_after))
+
+
+def retry(retryable: bool, after: float | None) -> dict[str, Any]:
+    """What `data` says of trying again: `retryable` where that may help, `retryAfter` (seconds) where it is known."""
+    told: dict[str, Any] = {"retryable": True} if retryable else {}
+    return told if after is None else {**told, "retryAfter": after}
 
 
 def internal() -> RpcError:

@@ -213,8 +213,8 @@ async def test_what_comes_while_a_run_is_being_ended_is_counted() -> None:
     class Answering:
         """A line whose agent answers at once."""
 
-        native = lasting = knows_agents = slowable = True
-        gateway = False
+        native = lasting = knows_agents = True
+        gateway = registered = False
         capabilities: ClassVar[dict[str, Any]] = {}
 
         async def request(self, method: str, params: Any) -> Raw:
