@@ -16,8 +16,8 @@ from tests.test_architecture import Source, sources
 
 __all__ = ["sources"]
 
-LINES = 94470
-FILES = 432
+LINES = 95300
+FILES = 436
 IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 0
 FOREIGN_ATTRIBUTES = 10
