@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
@@ -202,7 +202,7 @@ async def turning(url: str, after: int, into: Handler) -> AsyncIterator[Server]:
     """A server that passes its first `after` requests on to the real one at `url`, and then turns."""
 
     async def handle(asked: Exchange) -> None:
-        await (into(asked) if len(there.seen) > after else pass_on(asked, url))
+        await (into(asked) if len(there.seen) > after else until_gone(asked, pass_on(asked, url)))
 
     async with serving(handle) as there:
         yield there
@@ -213,10 +213,23 @@ async def cut_short(url: str, after: int) -> AsyncIterator[Server]:
     """A server that dies in the middle of its answer to the request after the first `after`."""
 
     async def handle(asked: Exchange) -> None:
-        await pass_on(asked, url, half=len(there.seen) > after)
+        await until_gone(asked, pass_on(asked, url, half=len(there.seen) > after))
 
     async with serving(handle) as there:
         yield there
+
+
+async def until_gone(asked: Exchange, answering: Coroutine[Any, Any, None]) -> None:
+    """Answer until the client has gone, which a stream that says nothing would not notice."""
+    answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(asked.gone())
+    try:
+        await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()
+        await asyncio.gather(answer, gone, return_exceptions=True)
 
 
 async def pass_on(asked: Exchange, url: str, *, half: bool = False) -> None:

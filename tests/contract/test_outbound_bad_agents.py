@@ -40,10 +40,10 @@ AT_ONCE: Limits = {name: {key: value / 5 for key, value in given.items()} for na
 
 REQUESTS = {
     "example": 1,
-    "agent_client": 2,
-    "agent_communication": 2,
+    "agent_client": 5,
+    "agent_communication": 5,
     "agent_connect": 2,
-    "agent_context": 2,
+    "agent_context": 5,
     "agent_protocol": 5,
 }
 """How many requests of a run are tried: an agent that turns later is not noticed."""

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.wire import (
@@ -269,10 +268,9 @@ class HttpPipe:
                 message, streamable.HttpRefused(f"{self.name} answered a message", response.status, response.body)
             )
         elif response.body.strip() and response.content_type == JSON:
-            try:
-                msgspec.json.decode(response.body, type=Raw)
-            except msgspec.DecodeError as error:
-                self._undelivered(message, AgentBroken(f"{self.name} answered a message with no JSON: {error}"))
+            answer = jsonrpc.decode(response.body)
+            if isinstance(answer, jsonrpc.Malformed) and response.status != 202:  # which takes it
+                self._undelivered(message, AgentBroken(f"{self.name} answered with no message: {answer.reason}"))
             else:
                 await self.arrived([response.body], None)
         if self._gone is not None:

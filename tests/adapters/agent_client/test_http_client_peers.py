@@ -389,10 +389,11 @@ async def test_a_page_instead_of_an_answer_fails_the_request() -> None:
             await here.ask("_x", {})
 
 
-async def test_an_answer_that_breaks_off_fails_the_request() -> None:
+@pytest.mark.parametrize("body", [b'{"jsonrpc": "2.0", "re', b'{"ok": true}'])
+async def test_an_answer_that_is_no_message_fails_the_request(body: bytes) -> None:
     async with fake() as there, connected(there.url) as here:
-        there.post = lambda exchange, _: exchange.answer(b'{"jsonrpc": "2.0", "re', Content_Type="application/json")
-        with pytest.raises(RpcError, match="no JSON"):
+        there.post = lambda exchange, _: exchange.answer(body, Content_Type="application/json")
+        with pytest.raises(RpcError, match="answered with no message"):
             await here.ask("_x", {})
 
 
