@@ -11,8 +11,10 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 
-DEBOUNCE_MS, STEP_MS = 200, 50
+DEBOUNCE_MS = 400
 """Several writes within this time are one change."""
+STEP_MS = 200
+"""Between two looks of a thread that takes Python's lock for each."""
 GONE_SECONDS = 0.2
 MOST_STEPS = 1000
 """The most steps on the way to a file. After that its links must be circular."""
