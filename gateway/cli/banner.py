@@ -63,6 +63,6 @@ def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[st
             f'  {called()} run {first} "Hello" --gateway {url}',
             f"  {called()} agents {first} --gateway {url}",
             f"  curl {url}",
-            f"{f'Console: {url}/ui/  ' if console else ''}Documentation: README.md",
+            *([f"Console: {url}/ui/"] if console else []),
         ]
     )
