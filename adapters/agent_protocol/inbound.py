@@ -22,7 +22,7 @@ from adapters.agent_protocol.codec import ERRORS
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import Leg, announced, cut, listed, run_steps, step_json
 from adapters.agent_protocol.upstream import CreatedTask
-from gateway.access import refusal_headers, serving
+from gateway.access import serving
 from gateway.contract import Gateway
 from gateway.core.delta import encode
 from gateway.core.errors import (
@@ -48,7 +48,7 @@ from gateway.core.types import (
     ThreadQuery,
     agent_id,
 )
-from gateway.transport.asgi import ClientGone, HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected
+from gateway.transport.asgi import ClientGone, HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected, refusals
 from gateway.wire import strict
 
 # --- bodies, pages and errors ----------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def refusal(error: InterlinguaError) -> Reply:
     content: JsonObject = {"message": str(error)}
     if isinstance(error, Invalid) and error.path:
         content["detail"] = [{"loc": error.path.strip("/").split("/"), "msg": str(error)}]
-    return Reply(lookup(ERRORS, error), encode(content), refusal_headers(error))
+    return Reply(lookup(ERRORS, error), encode(content), refusals.headers(error))
 
 
 def answer(content: JsonObject) -> Reply:

@@ -17,14 +17,14 @@ from starlette.routing import BaseRoute, Route
 
 from adapters.example import codec, wire
 from adapters.example.options import ExampleServe
-from gateway.access import refusal_headers, serving
+from gateway.access import serving
 from gateway.contract import Batch, Gateway
 from gateway.core.delta import encode
 from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.files import Attachment
 from gateway.core.stream import coalesce
 from gateway.core.types import Answer, JsonObject, Outcome, RunRequest, Thread
-from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected
+from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation, WhileConnected, refusals
 from gateway.wire import ndjson, strict
 
 PROTOCOL = "example"
@@ -160,7 +160,7 @@ def _reply(content: JsonObject) -> Reply:
 
 
 def _refusal(error: InterlinguaError) -> Reply:
-    return Reply(codec.status(error), encode({"error": str(error)}), refusal_headers(error))
+    return Reply(codec.status(error), encode({"error": str(error)}), refusals.headers(error))
 
 
 async def _body(request: HttpRequest, model: type[_M], limit: int) -> _M:

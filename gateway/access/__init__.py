@@ -14,7 +14,7 @@ Nothing here says which part of a credential was wrong, or logs any of it.
 
 from __future__ import annotations
 
-from gateway.access.authenticator import EXPIRED, Authenticator, Principal, challenge, refusal_headers, roles_of
+from gateway.access.authenticator import EXPIRED, Authenticator, Principal, roles_of
 from gateway.access.credentials import Subjects, TokenOwners, bearer
 from gateway.access.issuer import AwaitsKeys, published_by
 from gateway.access.limits import Slots, UsageLimits

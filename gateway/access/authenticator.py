@@ -15,36 +15,14 @@ from gateway.access.credentials import AUTHORIZATION, TokenOwners, bearer
 from gateway.access.issuer import AwaitsKeys
 from gateway.access.options import ANONYMOUS, Authentication, Person
 from gateway.access.patterns import fits
-from gateway.core.errors import InterlinguaError, Unauthenticated, Unavailable
+from gateway.core.errors import Unauthenticated, Unavailable
 from gateway.core.types import OWNER, Identity, JsonObject, Thread
-from gateway.transport.asgi import Headers
-from gateway.transport.asgi.refusals import retry_after
+from gateway.transport.asgi.refusals import NoToken
 
 NOT_VALID: Final = "the token is not valid"
-MISSING: Final = "a token is missing: send Authorization: Bearer"
 EXPIRED: Final = "the token has expired"
 API_KEY: Final = b"x-api-key"
 """Header with the token of clients that cannot send `Authorization`."""
-
-
-class NoToken(Unauthenticated):
-    """The request has no token."""
-
-    def __init__(self) -> None:
-        super().__init__(MISSING)
-
-
-def challenge(error: Unauthenticated) -> dict[str, str]:
-    """The header of a 401 (RFC 6750, 3)."""
-    told = 'realm="interlingua"' if isinstance(error, NoToken) else 'error="invalid_token"'
-    return {"www-authenticate": f"Bearer {told}"}
-
-
-def refusal_headers(error: InterlinguaError) -> Headers:
-    """The headers with which a REST door answers an error."""
-    if isinstance(error, Unauthenticated):
-        return [(name.encode(), value.encode()) for name, value in challenge(error).items()]
-    return retry_after(error)
 
 
 class Principal(msgspec.Struct, frozen=True):

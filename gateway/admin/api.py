@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.routing import Route
 
-from gateway.access import refusal_headers
 from gateway.admin.operators import Operators
 from gateway.agents.entry import Entry
 from gateway.config import Config
@@ -339,7 +338,7 @@ async def _body(request: HttpRequest, kind: type[T]) -> T:
 
 
 def _refusal(error: InterlinguaError) -> Reply:
-    headers = [*refusal_headers(error), *NO_STORE]
+    headers = [*refusals.headers(error), *NO_STORE]
     return Reply(refusals.status(error), msgspec.json.encode({"error": str(error)}), headers)
 
 

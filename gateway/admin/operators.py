@@ -7,13 +7,14 @@ from typing import Final
 from starlette.types import Scope
 
 from gateway.access import bearer
-from gateway.access.authenticator import NOT_VALID, NoToken, roles_of
+from gateway.access.authenticator import NOT_VALID, roles_of
 from gateway.access.credentials import TokenOwners
 from gateway.access.options import OperatorOptions
 from gateway.browser_guard import HostNames, comes_directly
 from gateway.config import Config
 from gateway.core.errors import Denied, Unauthenticated
 from gateway.core.types import Identity
+from gateway.transport.asgi.refusals import NoToken
 from gateway.transport.asgi.request import headers_of
 
 CLOSED: Final = (

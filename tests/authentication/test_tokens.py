@@ -16,17 +16,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from gateway.access import Authentication, Authenticator, JwtOptions, Principal, Subjects, Visit, challenge
+from gateway.access import Authentication, Authenticator, JwtOptions, Principal, Subjects, Visit
 from gateway.access import credentials as checked
 from gateway.access.credentials import bearer
 from gateway.core.errors import Unauthenticated
 from gateway.core.types import Identity, Thread
+from gateway.transport.asgi import refusals
 from tests.authentication.rig import ANA, AUTHENTICATION, BOB, JWT, token
 from tests.support.aio import Still, later, run
 
 PEOPLE = Authenticator(Authentication.model_validate(AUTHENTICATION))
-MISSING = {"www-authenticate": 'Bearer realm="interlingua"'}
-INVALID = {"www-authenticate": 'Bearer error="invalid_token"'}
+MISSING = [(b"www-authenticate", b'Bearer realm="interlingua"')]
+INVALID = [(b"www-authenticate", b'Bearer error="invalid_token"')]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ KEY = b"x-api-key"
     ],
 )
 def test_a_client_is_who_its_headers_say_or_is_told_whether_a_token_was_missing(
-    headers: list[tuple[bytes, str]], found: str | dict[str, str]
+    headers: list[tuple[bytes, str]], found: str | list[tuple[bytes, bytes]]
 ) -> None:
     given = [(name, value.encode()) for name, value in headers]
     if isinstance(found, str):
@@ -80,7 +81,7 @@ def test_a_client_is_who_its_headers_say_or_is_told_whether_a_token_was_missing(
         return
     with pytest.raises(Unauthenticated) as caught:
         PEOPLE.identify(given)
-    assert challenge(caught.value) == found
+    assert refusals.headers(caught.value) == found
     assert PEOPLE.sees(given) is None
 
 

@@ -35,7 +35,6 @@ from adapters.agent_client.inbound.http_connection import HttpConnection
 from adapters.agent_client.inbound.visitor import LOCAL, Visitor, shown
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import CONNECTION_ID
-from gateway.access import refusal_headers
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.transport.asgi import origin, refusals
@@ -135,9 +134,7 @@ class EditorSocket:
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:
-            answer = refusals.refusal(error)
-            answer.headers.update({name.decode(): value.decode() for name, value in refusal_headers(error)})
-            await websocket.send_denial_response(answer)
+            await websocket.send_denial_response(refusals.refusal(error))
 
 
 class _Door(ServerSocket):

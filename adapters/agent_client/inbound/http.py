@@ -17,7 +17,7 @@ from adapters.agent_client.inbound.http_connection import HttpConnection
 from adapters.agent_client.inbound.visitor import Visitor, shown
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import CONNECTION_ID, INITIALIZE, PROTOCOL, SESSION_ID, TAKING_UP, takes_up
-from gateway.access import Authenticator, Principal, refusal_headers
+from gateway.access import Authenticator, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound
 from gateway.transport.asgi import Headers, HttpRequest, Reply, WhileConnected, refusals, respond
@@ -46,7 +46,7 @@ def refusal(status: int, why: str, *, headers: Headers = ()) -> Reply:
 
 
 def _refused(error: InterlinguaError) -> Reply:
-    return refusal(refusals.status(error), str(error), headers=refusal_headers(error))
+    return refusal(refusals.status(error), str(error), headers=refusals.headers(error))
 
 
 class HttpServer:

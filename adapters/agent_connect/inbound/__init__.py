@@ -22,11 +22,11 @@ from adapters.agent_connect.inbound import parameters
 from adapters.agent_connect.inbound.runs import RunOperations
 from adapters.agent_connect.inbound.threads import ThreadOperations
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.access import refusal_headers, serving
+from gateway.access import serving
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, NotFound, lookup
 from gateway.core.types import Run
-from gateway.transport.asgi import Everybody, HttpRequest, Reply, RestEndpoint, RestOperation
+from gateway.transport.asgi import Everybody, HttpRequest, Reply, RestEndpoint, RestOperation, refusals
 
 T = TypeVar("T")
 Table = Mapping[str, Mapping[str, RestOperation[T]]]
@@ -192,4 +192,4 @@ class AgentConnectInbound:
 def _refusal(error: InterlinguaError) -> Reply:
     """An error as `ErrorResponse`: a JSON string."""
     body = msgspec.json.encode(codec.error_text(error))
-    return Reply(lookup(codec.ERRORS, error), body, refusal_headers(error))
+    return Reply(lookup(codec.ERRORS, error), body, refusals.headers(error))

@@ -26,16 +26,26 @@ STATUS: Final[Mapping[type[errors.InterlinguaError], int]] = {
 }
 
 
+class NoToken(errors.Unauthenticated):
+    """The request has no token."""
+
+    def __init__(self) -> None:
+        super().__init__("a token is missing: send Authorization: Bearer")
+
+
 def status(error: errors.InterlinguaError) -> int:
     return errors.lookup(STATUS, error)
 
 
 def refusal(error: errors.InterlinguaError) -> Response:
     """`{"error": ...}` with the status for it."""
-    headers = {name.decode(): value.decode() for name, value in retry_after(error)}
-    return JSONResponse({"error": str(error)}, status(error), headers)
+    told = {name.decode(): value.decode() for name, value in headers(error)}
+    return JSONResponse({"error": str(error)}, status(error), told)
 
 
-def retry_after(error: errors.InterlinguaError) -> Sequence[tuple[bytes, bytes]]:
-    """The header `Retry-After`, in whole seconds, where it is known when to try again."""
+def headers(error: errors.InterlinguaError) -> Sequence[tuple[bytes, bytes]]:
+    """Of an answer to an error: how to authenticate (RFC 6750, 3), or when to try again, in whole seconds."""
+    if isinstance(error, errors.Unauthenticated):
+        missing = isinstance(error, NoToken)
+        return [(b"www-authenticate", b'Bearer realm="interlingua"' if missing else b'Bearer error="invalid_token"')]
     return () if error.retry_after is None else [(b"retry-after", b"%d" % math.ceil(error.retry_after))]

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.access import Visit, refusal_headers
+from gateway.access import Visit
 from gateway.core import errors
 from gateway.core.errors import InterlinguaError
 from gateway.mcp import wire
@@ -34,7 +34,7 @@ def refusal(status: int, why: str, code: int = jsonrpc.INVALID_REQUEST, *, heade
 
 def refused(error: InterlinguaError) -> Reply:
     """The same of an error of the tree, with its status."""
-    return refusal(refusals.status(error), str(error), headers=refusal_headers(error))
+    return refusal(refusals.status(error), str(error), headers=refusals.headers(error))
 
 
 def response(error: InterlinguaError) -> Response:
