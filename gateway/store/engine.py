@@ -36,7 +36,7 @@ class StoreWriter(Protocol):
         """See `Store.backlog`."""
 
     def settled(self, run: str | None) -> bool:
-        """Whether everything appended (for `run`, if given) is written. May return False although it is."""
+        """Whether all that was to be written (of `run`, if given) is. May return False although it is."""
 
 
 class StoreEngine(ABC):
@@ -93,7 +93,7 @@ class StoreEngine(ABC):
     # runs
 
     async def activate(self, run_id: str) -> bool:
-        return await self._queue.submit(partial(self._changes.activate, owner=self.owner, run_id=run_id))
+        return await self._queue.submit(partial(self._changes.activate, owner=self.owner, run_id=run_id), run=run_id)
 
     def save(self, run: Run, *, soon: bool = False) -> None:
         self._queue.save(run, soon=soon)

@@ -14,6 +14,7 @@ import heapq
 import logging
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -196,9 +197,11 @@ class WriteQueue:
         """How many pieces can be taken."""
         return len(self._waiting)
 
-    def holds(self, run: str | None = None) -> bool:
-        """Whether something waits; given a run, whether something may wait for it."""
-        return bool(self._waiting) or (bool(self._held) if run is None else run in self._held)
+    def holds(self, run: str | None = None, taken: Sequence[Piece] = ()) -> bool:
+        """Whether anything waits here or is among what was taken; given a run, anything of that."""
+        if run is None:
+            return bool(self._waiting or self._held or taken)
+        return run in self._held or any(piece.run == run for piece in chain(self._waiting, taken))
 
     def submit(
         self,

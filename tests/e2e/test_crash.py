@@ -191,6 +191,7 @@ def test_a_run_that_ends_while_the_disk_is_full_fails_and_its_thread_goes_on_whe
         Gateway(routes(agent_protocol_server, agent).replace("agent: slow", SLOW), tmp_path) as gateway,
         httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE) as client,
     ):
+        before = client.post("/runs/wait", json={"agent_id": "writer", "input": {"message": "before"}}).json()["run"]
         runs = f"/threads/{client.post('/threads', json={}).json()['thread_id']}/runs"
         first = client.post(runs, json={"agent_id": "slow", "input": {"message": f"{PATIENCE:g} seconds"}})
         whole = f"{runs}/{first.json()['run_id']}"
@@ -204,6 +205,8 @@ def test_a_run_that_ends_while_the_disk_is_full_fails_and_its_thread_goes_on_whe
         refused = client.post(f"{runs}/wait", json=again)
         assert refused.status_code == 503 and "the store failed" in refused.text
         assert client.get(f"{whole}/wait").json()["run"]["status"] == "error"
+        read = client.get(f"/runs/{before['run_id']}")
+        assert read.status_code == 200 and read.json() == before, "nothing of it waits to be written"
         limit_files(gateway.process, resource.RLIM_INFINITY)
         answer = client.post(f"{runs}/wait", json=again)
         assert answer.status_code == 200 and answer.json()["run"]["status"] == "success", answer.text

@@ -126,7 +126,7 @@ class PostgresStore(StoreEngine):
         written: Callable[[CreatedRun], None] | None = None,
     ) -> CreatedRun:
         work = NewRun(run, events, reserved, encode(run))
-        return await self._write(cast("Work[CreatedRun]", work), soon=soon, own=True)
+        return await self._write(cast("Work[CreatedRun]", work), run=run.id, soon=soon, own=True)
 
     async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         record = None if change.run is None else encode(change.run)

@@ -134,8 +134,8 @@ class PostgresWriter:
         return self.queue.put - self._written
 
     def settled(self, run: str | None) -> bool:
-        """Whether everything appended (for `run`, if given) is written. May return False although it is."""
-        return not (self._ahead or self.queue.holds(run))
+        """Whether all that was to be written (of `run`, if given) is. May return False although it is."""
+        return not self.queue.holds(run, self._ahead)
 
     async def start(self) -> None:
         """Connect. Raises what connecting, `first` and the first `beat` raise."""

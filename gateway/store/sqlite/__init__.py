@@ -232,7 +232,7 @@ class SqliteStore(StoreEngine):
         work = partial(
             changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record, head=head
         )
-        return self._queue.submit(work, soon=soon, own=True, size=size, written=written)
+        return self._queue.submit(work, run=run.id, soon=soon, own=True, size=size, written=written)
 
     def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> asyncio.Future[None]:
         run = None if change.run is None else encode(change.run)

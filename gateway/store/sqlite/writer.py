@@ -83,8 +83,8 @@ class Writer:
         self._gone: asyncio.Future[None] | None = None
 
     def settled(self, run: str | None) -> bool:
-        """Whether everything appended (for `run`, if given) is written. May return False although it is."""
-        return not (self.queue.holds(run) or self._lent is not None or self._disk.kept)
+        """Whether all that was to be written (of `run`, if given) is. May return False although it is."""
+        return not self.queue.holds(run, self._disk.kept if self._lent is None else self._lent)
 
     @property
     def quick(self) -> bool:
