@@ -46,8 +46,8 @@ def _heard(messages: Iterable[jsonrpc.Message]) -> list[e.Event]:
                 events.append(event)
         elif isinstance(message, Request) and message.method == "session/request_permission":
             params = unpack(message.params)
-            title = decoder.title(params["toolCall"]["toolCallId"])
-            events.append(e.Interrupted(interrupt=questions.permission(params, f"q{message.id}", title)))
+            known = decoder.call(params["toolCall"]["toolCallId"])
+            events.append(e.Interrupted(interrupt=questions.permission(params, f"q{message.id}", known)))
         elif isinstance(message, Response) and message.error is not None:
             error = message.error
             events += [*decoder.close(failed=True), turn.failed(RpcError(error.code, error.message, error.data))]

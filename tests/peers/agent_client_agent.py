@@ -10,6 +10,7 @@ of a prompt choose what happens, in their order; afterwards every word comes bac
 | `tool` | a tool call with content, a diff and locations; its id is always `call_1` |
 | `perm` | asks permission for it (`ok` allow_once, `no` reject_once); says `permission OUTCOME` |
 | `vague` | as Kimi Code asks: the call has the tool's name, and its content says what is to be done |
+| `edit` | asks for `call_e`, whose diff was told before |
 | `twoperm` | asks for `call_2` and `call_3` at once; says `permissions OUTCOME OUTCOME` |
 | `fs` | reads the file `x` of the session's folder and says `read CONTENT`, writes `y` |
 | `term`, `termkill` | runs `echo hi` and says `term CODE OUTPUT`; starts a long `sleep` and kills it |

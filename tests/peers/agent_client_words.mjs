@@ -184,6 +184,12 @@ export class Turn {
     await this.say(`permission ${JSON.stringify(await this.ask("call_1", { title: "Bash", content }))} `);
   }
 
+  async on_edit() {
+    const diff = { type: "diff", path: `${this.session.cwd}/notes`, oldText: "one\ntwo\n", newText: "one\n2\n" };
+    await this.send("tool_call", { toolCallId: "call_e", title: "Edit notes", kind: "edit", content: [diff] });
+    await this.say(`permission ${JSON.stringify(await this.ask("call_e"))} `);
+  }
+
   async on_twoperm() {
     await this.begin("call_2");
     await this.begin("call_3");

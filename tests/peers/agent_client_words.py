@@ -185,6 +185,12 @@ class Turn:
         said = {"type": "content", "content": {"type": "text", "text": "Requesting approval to Running: rm -rf build"}}
         await self.say(f"permission {compact(await self.ask('call_1', title='Bash', content=[said]))} ")
 
+    async def on_edit(self, _: str) -> None:
+        file = f"{self.session.cwd}/notes"
+        diff = {"type": "diff", "path": file, "oldText": "one\ntwo\n", "newText": "one\n2\n"}
+        await self.send("tool_call", toolCallId="call_e", title="Edit notes", kind="edit", content=[diff])
+        await self.say(f"permission {compact(await self.ask('call_e'))} ")
+
     async def on_twoperm(self, _: str) -> None:
         for call in ("call_2", "call_3"):
             await self.begin(call)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import UNSET
 
 from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec.v2.tool_calls import patch
 from adapters.agent_client.wire import AIP44, without
 from gateway.contract import governing, reading
 from gateway.core import choices, delta, wording
@@ -26,7 +27,7 @@ ANSWER: Final = "_answer"
 """In an answer's value: what a client of this protocol said in full, where that is more than the option."""
 QUESTION: Final = "question"
 """In `_meta.aip44` of a tool call that stands for a question."""
-_SHOWN: Final = 1000
+_SHOWN: Final = 4000
 """Characters of a tool call's content that a question has in its message."""
 _KINDS: Final = {0: "read", 1: "edit"}
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
@@ -45,21 +46,21 @@ _DIALECT: Final = forms.FormDialect(pattern=True)
 # --- an agent asks for permission ---------------------------------------------------------------------------------
 
 
-def permission(params: JsonObject, id: str, known: str | None = None) -> Interrupt:
+def permission(params: JsonObject, id: str, known: JsonObject | None = None) -> Interrupt:
     """The question of a `session/request_permission`. `payload` is `params` less `sessionId`.
 
-    `known` is what the tool call was called before (`UpdateDecoder.title`), for requests that do not say it again. The
-    message has the call's texts too: some agents call it by its tool and say only there what is to be done. The answer
-    is `{"optionId": ...}`; its schema has the options' names beside their ids. Raises Invalid (with path) for params
-    without tool call or options.
+    `known` is what the agent has said of the call before (`UpdateDecoder.call`), for requests that do not say it again.
+    The message has the call's texts and changes of files too: some agents call it by its tool and say only there what
+    is to be done. The answer is `{"optionId": ...}`; its schema has the options' names beside their ids. Raises Invalid
+    (with path) for params without tool call or options.
     """
     call, options = params.get("toolCall"), params.get("options")
     if not isinstance(call, dict) or not isinstance(call.get("toolCallId"), str):
         raise Invalid("a permission request needs a tool call", path="/toolCall")
     if not isinstance(options, list) or not offered(params):
         raise Invalid("a permission request needs options", path="/options")
-    title = call.get("title")
-    what = (title if isinstance(title, str) else None) or known or f"tool call {call['toolCallId']}"
+    said = (of.get("title") for of in (call, known or {}))
+    what = next((title for title in said if isinstance(title, str) and title), f"tool call {call['toolCallId']}")
     ids = list(dict.fromkeys(option["optionId"] for option in offered(params)))
     first = {option["optionId"]: option for option in reversed(offered(params))}
     labels = [name if isinstance(name := first[one].get("name"), str) and name else one for one in ids]
@@ -75,7 +76,7 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
         id=id,
         kind="permission",
         payload=delta.sound(without(params, "sessionId")),
-        message=delta.sound("\n\n".join((f"The agent asks for permission: {what}", *_texts(call)))),
+        message=delta.sound("\n\n".join((f"The agent asks for permission: {what}", *shown(call, known)))),
         answer_schema={
             "type": "object",
             "properties": {"optionId": values},
@@ -84,13 +85,28 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
     )
 
 
-def _texts(call: JsonObject) -> list[str]:
-    """The first texts of the content, of `_SHOWN` characters in all."""
-    shown = call.get("content")
-    blocks = [each.get("content") for each in shown if isinstance(each, dict)] if isinstance(shown, list) else []
-    said = [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
-    text = "\n\n".join(each.strip() for each in said if each.strip())
-    return [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."] if text else []
+def shown(call: JsonObject, known: JsonObject | None) -> list[str]:
+    """The first texts and changes of files of a tool call's content, of `_SHOWN` characters in all."""
+    content = call.get("content") or (known or {}).get("content")
+    found: list[str] = []
+    left = _SHOWN
+    for item in content if isinstance(content, list) else []:
+        text = _text(item)
+        if text and left > 0:
+            some = text if len(text) <= left else f"{text[:left]}..."
+            found.append(event_forms.fenced(some, "diff") if item["type"] == "diff" else some)
+            left -= len(text)
+    return found
+
+
+def _text(item: Any) -> str:
+    """An item of a tool call's content as a person may read it: its text, or its change of a file as a patch."""
+    if not event_forms.is_tool_content(item):
+        return ""
+    if item["type"] == "diff":
+        return (patch(item["path"], item.get("oldText"), item["newText"]) or "").rstrip("\n")
+    block = item.get("content") or {}
+    return str(block.get("text") or "").strip()
 
 
 def permission_result(answer: Answer, payload: Json) -> JsonObject:

@@ -188,7 +188,7 @@ class ToolCalls(Struct, eq=False):
     _open: dict[str, str] = {}
     _names: set[str] = set()
     _ended: set[str] = set()
-    _titles: dict[str, str] = {}
+    _said: dict[str, JsonObject] = {}
 
     def call(self, said: JsonObject) -> list[e.Event] | None:
         id = said.get("toolCallId")
@@ -206,8 +206,8 @@ class ToolCalls(Struct, eq=False):
             return self._start(id, said)
         return event_forms.joined(self._going_on(id, said), said)
 
-    def title(self, id: str) -> str | None:
-        return self._titles.get(self._open.get(id, ""))
+    def said(self, id: str) -> JsonObject | None:
+        return self._said.get(self._open.get(id, ""))
 
     def close(self, failed: bool) -> list[e.Event]:
         """The end of the run, of which the agent says nothing call by call."""
@@ -225,7 +225,7 @@ class ToolCalls(Struct, eq=False):
         self._open[id] = name
         title, kind = said.get("title"), said.get("kind")
         title = title if isinstance(title, str) and title else id
-        self._titles[name] = title
+        self._said[name] = {"title": title}
         started = e.ToolCallStarted(
             call=name,
             name=event_forms.named(said),
@@ -241,8 +241,6 @@ class ToolCalls(Struct, eq=False):
         name = self._open[id]
         status, title, content = said.get("status"), said.get("title"), said.get("content")
         final = status in event_forms.FINAL
-        if isinstance(title, str):
-            self._titles[name] = title
         updated = e.ToolCallUpdated(
             call=name,
             status=status if isinstance(status, str) and not final else None,
@@ -250,9 +248,13 @@ class ToolCalls(Struct, eq=False):
             content=content if isinstance(content, list) and content else None,
         )
         if not final:
+            if updated.title is not None:
+                self._said[name]["title"] = title
+            if updated.content is not None:
+                self._said[name]["content"] = content
             return [updated]
         del self._open[id]
-        self._titles.pop(name, None)
+        del self._said[name]
         self._ended.add(id)
         ended = e.ToolCallEnded(call=name, failed=status == "failed", output=said.get("rawOutput"))
         return [updated, ended] if updated.title is not None or updated.content is not None else [ended]
@@ -318,9 +320,9 @@ class UpdateDecoder:
             return e.PartDelta(part=self._part, delta=chunk.content.text)
         return None
 
-    def title(self, tool_call_id: str) -> str | None:
-        """The agent's last title for an open tool call: for `questions.permission`."""
-        return self._tools.title(tool_call_id)
+    def call(self, id: str) -> JsonObject | None:
+        """The agent's last title and content of an open tool call: for `questions.permission`."""
+        return self._tools.said(id)
 
     def close(self, *, failed: bool = False) -> list[e.Event]:
         """End the tool calls that the agent left open. Call it before the terminal event, which ends open messages.

@@ -70,7 +70,7 @@ class ProtocolVersion:
         """
         return method, params
 
-    def permission(self, asked: JsonObject, id: str, known: str | None) -> Interrupt:
+    def permission(self, asked: JsonObject, id: str, known: JsonObject | None) -> Interrupt:
         """The question of a `session/request_permission` that was `asked`. See `codec.questions.permission`."""
         return questions.permission(asked, id, known)
 

@@ -210,8 +210,8 @@ class AgentTurn:
             self.context.emit(*held)
 
     def question(self, asked: JsonObject) -> Interrupt:
-        title = self._decoder.title(str(asked["toolCall"].get("toolCallId")))
-        return self._version.permission(asked, self.name_question("permission"), title)
+        known = self._decoder.call(str(asked["toolCall"].get("toolCallId")))
+        return self._version.permission(asked, self.name_question("permission"), known)
 
     def kinds(self, call: str) -> set[str]:
         return self._kinds.get(call, set())

@@ -151,13 +151,13 @@ def test_a_permission_request_that_is_none_is_refused(params: Any, path: str) ->
     [
         (["Running: ls", " "], "\n\nRunning: ls"),
         (["a", "b"], "\n\na\n\nb"),
-        (["x" * 5000], f"\n\n{'x' * 1000}..."),
+        (["x" * 5000, "y"], f"\n\n{'x' * 4000}..."),
         ([], ""),
     ],
 )
 def test_a_permission_question_has_the_texts_of_its_call(content: list[str], shown: str) -> None:
     texts = [{"type": "content", "content": {"type": "text", "text": text}} for text in content]
-    others = [{"type": "diff", "path": "/x", "newText": "y"}, {"type": "content", "content": 1}, None]
+    others = [{"type": "diff", "path": "/x"}, {"type": "content", "content": 1}, None]
     call = {**PARAMS["toolCall"], "content": [*others, *texts]}
     message = questions.permission({**PARAMS, "toolCall": call}, "q").message
     assert message == f"The agent asks for permission: Delete /etc{shown}"

@@ -253,7 +253,7 @@ class V2UpdateDecoder(UpdateDecoder):
 
     def _open(self, call: str) -> bool:
         """Whether the run knows a call that has not ended."""
-        return self._tools.title(call) is not None
+        return self._tools.said(call) is not None
 
     def _nameless(self, said: JsonObject) -> list[e.Event]:
         """A whole message without the id that it has to have: a message by itself, named as chunks without one are."""

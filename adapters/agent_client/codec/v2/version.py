@@ -167,12 +167,13 @@ class Version2(ProtocolVersion):
             return method, jsonrpc.raw({**said, "toolCall": tool_call_of(said, f"permission-{id}")})
         return method, params
 
-    def permission(self, asked: JsonObject, id: str, known: str | None) -> Interrupt:
+    def permission(self, asked: JsonObject, id: str, known: JsonObject | None) -> Interrupt:
         """Raises Invalid (with path) for a request without title or options."""
         title, description = asked.get("title"), asked.get("description")
         if not isinstance(title, str):
             raise Invalid("a permission request needs a title", path="/title")
-        message = f"{title}\n\n{description}" if isinstance(description, str) and description else title
+        more = [description] if isinstance(description, str) and description else []
+        message = "\n\n".join((title, *more, *v1.shown(asked["toolCall"], known)))
         return replace(super().permission(asked, id, known), message=delta.sound(message))
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
