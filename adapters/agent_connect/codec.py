@@ -20,6 +20,7 @@ from gateway.contract.filling import Filling
 from gateway.core import errors, projection
 from gateway.core.delta import same
 from gateway.core.errors import Invalid
+from gateway.core.stopping import cancelled
 from gateway.core.types import (
     NULL,
     Agent,
@@ -192,13 +193,8 @@ def run_output(run: Run, messages: Sequence[wire.ConnectMessage] = ()) -> wire.R
 def why(run: Run) -> str:
     """Why a run ended without success, for a person."""
     if run.status is RunStatus.CANCELLED:
-        return cancelled(run.cancel_reason or "")
+        return cancelled(run.cancel_reason)
     return run.failure.message if run.failure else f"the run is {run.status}"
-
-
-def cancelled(reason: str) -> str:
-    """The same for one that was cancelled."""
-    return reason if reason.startswith("cancelled") else f"cancelled: {reason}" if reason else "cancelled"
 
 
 def errcode(failure: Failure | None) -> int:

@@ -19,13 +19,13 @@ from typing import Any
 import msgspec
 
 from adapters.agent_connect import codec_threads, wire
-from adapters.agent_connect.codec import CANCELLED, beyond, cancelled, errcode, interrupt_payload
+from adapters.agent_connect.codec import CANCELLED, beyond, errcode, interrupt_payload
 from adapters.agent_connect.codec_threads import link
 from gateway.contract import Batch, Snapshot
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.output import Output, fewer
-from gateway.core.stopping import cut_short
+from gateway.core.stopping import cancelled, cut_short
 from gateway.core.types import NULL, Agent, Artifact, Interrupt, JsonObject, Run, StopReason
 from gateway.wire import sse
 from gateway.wire.sse import CR, LF, escape_separators

@@ -20,7 +20,7 @@ from gateway.core.delta import DeltaError, Fold
 from gateway.core.errors import Invalid
 from gateway.core.output import SEPARATOR, OutputParts, PartOf
 from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
-from gateway.core.stopping import cut_short
+from gateway.core.stopping import cancelled, cut_short
 from gateway.core.types import (
     NULL,
     Agent,
@@ -470,7 +470,7 @@ def _ending(run: Run, leg: Leg, agent: Agent, native: bool) -> JsonObject:
             if failure.retry_after is not None:
                 found["error"]["retry_after"] = failure.retry_after
         case e.RunCancelled(reason=reason):
-            found["error"] = {"code": "cancelled", "message": reason or "the run was cancelled", "retryable": False}
+            found["error"] = {"code": "cancelled", "message": cancelled(reason), "retryable": False}
         case e.RunFinished():
             document = _document(run, leg)
             if not native and document is not None and not _only_text(document, agent):

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.agents.entry import Entry
 from gateway.app import App
-from gateway.cli.talk import AnswerText, File, Item, ListedAgent, RunEnd, Wants, as_text, asks, note
+from gateway.cli.talk import AnswerText, File, Item, ListedAgent, Notes, RunEnd, Wants, as_text, asks
 from gateway.config import Config, Route
 from gateway.contract import next_batch
 from gateway.core import events as e
@@ -75,7 +75,7 @@ class Local:
         request = RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR)
         self._begun = asyncio.ensure_future(gateway.runs.start(request))
         run = await asyncio.shield(self._begun)
-        output, text = Output(found), AnswerText("")
+        output, text, notes = Output(found), AnswerText(""), Notes()
         async with gateway.runs.watch(run.id) as watch:
             while (batch := await next_batch(watch)) is not None:
                 changed = [output.apply(event) for _, event in batch.events]
@@ -83,10 +83,12 @@ class Local:
                     text = as_text(output.document, found.text_output)
                     yield text
                 for _, event in batch.events:
-                    async for item in self._told(event, found, watch.run, text):
+                    async for item in self._told(event, found, watch.run, text, notes):
                         yield item
 
-    async def _told(self, event: e.Event, agent: Agent, run: Run, text: AnswerText) -> AsyncIterator[Item]:
+    async def _told(
+        self, event: e.Event, agent: Agent, run: Run, text: AnswerText, notes: Notes
+    ) -> AsyncIterator[Item]:
         """The items that an event shows besides the text."""
         if isinstance(event, e.Interrupted):
             asked = event.interrupt
@@ -103,7 +105,7 @@ class Local:
             yield File(event.artifact.id, event.artifact.name, event.artifact.size)
         else:
             told = msgspec.to_builtins(event)
-            if (line := note({**told, "type": told["event"]})) is not None:
+            if (line := notes.of({**told, "type": told["event"]})) is not None:
                 yield line
 
     async def answer(self, value: Any) -> None:
@@ -120,7 +122,7 @@ class Local:
     async def cancel(self) -> bool:
         if self._begun is None:
             return False
-        await self._app.gateway.runs.cancel(await self._id(), reason="given up at the terminal", wait=True)
+        await self._app.gateway.runs.cancel(await self._id(), wait=True)
         return True
 
     async def _id(self) -> str:

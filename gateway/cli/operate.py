@@ -15,8 +15,9 @@ import httpx2
 
 from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, leave
 from gateway.cli.remote import CONNECT_SECONDS, REFUSALS, http_client, reached
-from gateway.cli.talk import File, PendingQuestion, as_answer, asks, note, shown
+from gateway.cli.talk import File, Notes, PendingQuestion, as_answer, asks, shown
 from gateway.core.errors import AgentFailed, Invalid, NotFound
+from gateway.core.stopping import cancelled
 from gateway.core.types import JsonObject, RunStatus
 from gateway.wire import sse
 
@@ -118,27 +119,33 @@ async def list_runs(client: AdminClient, agent: str | None, status: str | None, 
 async def watch_run(client: AdminClient, named: str) -> int:
     """Print what happens in a run until it ends, from its beginning. The exit code says how it ended."""
     run = await client.run(named)
+    notes = Notes()
     in_line = False  # whether text stands in the last line
     async for event in client.events(run["id"]):
         if event["event"] == "part_delta" and isinstance(event["delta"], str):
             print(shown(event["delta"]), end="", flush=True)
             in_line = True
             continue
-        told = _told(event)
+        told = _told(event, notes)
         if told:
             print("\n" * in_line + f"[{shown(told)}]", flush=True)
             in_line = False
     run = await client.get(f"/runs/{run['id']}")
-    why = run["failure"]["message"] if run["failure"] else run["cancel_reason"] or ""
-    print("\n" * in_line + f"{run['status']}{': ' * bool(why)}{shown(why)}")
+    why = run["failure"]["message"] if run["failure"] else ""
+    end = (
+        cancelled(run["cancel_reason"])
+        if run["status"] == RunStatus.CANCELLED
+        else run["status"] + ": " * bool(why) + why
+    )
+    print("\n" * in_line + shown(end))
     return OK if run["status"] == RunStatus.SUCCESS else FAILED
 
 
-def _told(event: JsonObject) -> str:
+def _told(event: JsonObject, notes: Notes) -> str:
     """A line about an event beside the answer; "" for one of no interest."""
     if event["event"] == "interrupted":
         return _question(event["interrupt"]).text
-    item = note({**event, "type": event["event"]})
+    item = notes.of({**event, "type": event["event"]})
     return f"file: {item.name}" if isinstance(item, File) else item.text if item is not None else ""
 
 

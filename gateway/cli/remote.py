@@ -20,13 +20,13 @@ from gateway.cli.talk import (
     File,
     Item,
     ListedAgent,
+    Notes,
     PendingQuestion,
     RunEnd,
     Wants,
     as_answer,
     as_text,
     asks,
-    note,
 )
 from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
@@ -38,6 +38,8 @@ PAGE = 1000
 CONNECT_SECONDS = 5.0
 REFUSALS: Mapping[int, type[InterlinguaError]] = {400: Invalid, 404: NotFound, 422: Invalid}
 """What an error's status is here; every other is AgentFailed."""
+CANCELLED = 499
+"""`errcode` of a run that was cancelled: the door has no status of that name."""
 CONTEXT_DOOR = "/agent-context"
 SECONDS = 60.0
 
@@ -104,10 +106,10 @@ class Remote:
         modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
         body: JsonObject = {"agent_id": agent_id, "input": said, "stream_mode": modes or ["values"]}
         self._begun = asyncio.ensure_future(self._json("POST", "/runs", body))
-        path = f"/runs/{await self._id()}/stream"
+        path, notes = f"/runs/{await self._id()}/stream", Notes()
         while True:
             self._asked, self._answered = None, False
-            async for item in self._stream(path, specs):
+            async for item in self._stream(path, specs, notes):
                 if isinstance(item, PendingQuestion):
                     self._asked = item
                 yield item
@@ -170,7 +172,7 @@ class Remote:
 
     # --- the wire ----------------------------------------------------------------------------------------------
 
-    async def _stream(self, path: str, specs: JsonObject) -> AsyncIterator[Item]:
+    async def _stream(self, path: str, specs: JsonObject, notes: Notes) -> AsyncIterator[Item]:
         output = text_pointer(specs.get("output"))
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
         decoder, last, short = sse.SseDecoder(), AnswerText(""), ""
@@ -186,7 +188,7 @@ class Remote:
                         last = as_text(told.get("values"), output)
                     if told["type"] == "custom" and told["update"].get("type") == "run_finished":
                         short = str(told["update"].get("message"))
-                    item = _item(told, last, schemas)
+                    item = _item(told, last, schemas, notes)
                     if item is not None:
                         yield item
                     if told["type"] == "values" and told["status"] == RunStatus.SUCCESS:
@@ -244,13 +246,13 @@ class _Token(httpx2.Auth):
         yield request
 
 
-def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | None:
+def _item(told: JsonObject, text: AnswerText, schemas: JsonObject, notes: Notes) -> Item | None:
     """Convert one event of the stream."""
     match told["type"]:
         case "values":
             return text
         case "custom":
-            return note(told.get("update"))
+            return notes.of(told.get("update"))
         case "interrupt":
             asked = told["interrupt"]
             kind = str(asked.get("interrupt_type") or (next(iter(asked)) if len(asked) == 1 else ""))
@@ -258,8 +260,9 @@ def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | Non
             own = payload.get("schema") if kind == "input" and isinstance(payload, dict) else None
             return asks(payload, own if isinstance(own, dict) else schemas.get(kind, {}), kind=kind)
         case "error":
-            status = told.get("status")
-            stopped = RunStatus.TIMEOUT if status == RunStatus.TIMEOUT else RunStatus.ERROR
+            stopped = RunStatus.TIMEOUT if told.get("status") == RunStatus.TIMEOUT else RunStatus.ERROR
+            if told.get("errcode") == CANCELLED:
+                stopped = RunStatus.CANCELLED
             return RunEnd(stopped, str(told.get("description", "")))
     return None
 

@@ -23,6 +23,7 @@ from gateway.core import wording
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.projection import unwrap, wrap
+from gateway.core.stopping import cancelled
 from gateway.core.types import Agent, JsonObject, RunStatus
 
 if TYPE_CHECKING:
@@ -227,8 +228,11 @@ class _Following:
                     self._shown.text(text)
                 if status is RunStatus.SUCCESS and not why:
                     return FAILED if self._lost else OK
+                if status is RunStatus.CANCELLED:
+                    self._shown.note("cancelled" if self._cancelled else cancelled(why))
+                    return CANCELLED
                 self._shown.note(f"{status}: {why}" if why else str(status))
-                return CANCELLED if self._cancelled or status is RunStatus.CANCELLED else FAILED
+                return CANCELLED if self._cancelled else FAILED
         return None
 
     async def _keep(self, folder: OutputFolder, file: File) -> None:

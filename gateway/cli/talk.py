@@ -206,21 +206,33 @@ def _shown(choice: Choice) -> str:
     return choice.id if choice.label in ("", choice.id) else f"{choice.id} ({choice.label})"
 
 
-def note(update: Any) -> Note | File | None:
-    """Describe an event beside the answer for a person; None for one of no interest."""
-    if not isinstance(update, dict):
+class Notes:
+    """Describes the events of one run beside its answer."""
+
+    def __init__(self) -> None:
+        self._titles: dict[Any, str] = {}
+
+    def of(self, update: Any) -> Note | File | None:
+        """Describe an event for a person; None for one of no interest."""
+        if not isinstance(update, dict):
+            return None
+        call = update.get("call")
+        match update.get("type"):
+            case "tool_call_started":
+                self._titles[call] = str(update.get("title") or update.get("name"))
+                return Note(f"tool: {self._titles[call]}")
+            case "tool_call_updated" if title := update.get("title"):
+                self._titles[call] = str(title)
+            case "tool_call_ended" if update.get("failed"):
+                return Note(f"tool failed: {self._titles.get(call, call)}")
+            case "artifact_added":
+                artifact = update.get("artifact", {})
+                id, name, size, url = (artifact.get(key) for key in ("id", "name", "size", "url"))
+                return File(str(id or ""), str(name or ""), size or 0, str(url or ""))
+            case "plan_updated":
+                marks = {"completed": "x", "in_progress": ">"}
+                entries = update.get("entries", [])
+                return Note(
+                    "plan: " + " ".join(f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries)
+                )
         return None
-    match update.get("type"):
-        case "tool_call_started":
-            return Note(f"tool: {update.get('title') or update.get('name')}")
-        case "tool_call_ended" if update.get("failed"):
-            return Note(f"tool failed: {update.get('call')}")
-        case "artifact_added":
-            artifact = update.get("artifact", {})
-            id, name, size, url = (artifact.get(key) for key in ("id", "name", "size", "url"))
-            return File(str(id or ""), str(name or ""), size or 0, str(url or ""))
-        case "plan_updated":
-            marks = {"completed": "x", "in_progress": ">"}
-            entries = update.get("entries", [])
-            return Note("plan: " + " ".join(f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries))
-    return None

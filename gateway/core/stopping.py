@@ -1,4 +1,6 @@
-"""Stop reasons, for protocols that have no word for them: one table, and the end of the run that follows from it."""
+"""Stop reasons, for protocols that have no word for them: one table, and the end of the run that follows from it; and
+what is said of a run that was cancelled.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,12 @@ MOST_SAID = 500
 def cut_short(reason: StopReason | None) -> str | None:
     """Why a run stopped before its work was done; None where it did not."""
     return None if reason is None else SHORT.get(reason)
+
+
+def cancelled(reason: str | None) -> str:
+    """That a run was cancelled and why, for a person."""
+    reason = reason or "cancelled"
+    return reason if reason.startswith("cancelled") else f"cancelled: {reason}"
 
 
 def failure(reason: StopReason, said: str) -> Failure | None:

@@ -444,8 +444,9 @@ class LiveRun:
             await self._client.told()
         async with self.record.lock:
             cancelled = self.record.run.cancel_reason
-            if cancelled is not None and not isinstance(end, e.RunCancelled):
-                end = e.RunCancelled(reason=cancelled)
+            if cancelled is not None:
+                said = end.origin if isinstance(end, e.RunCancelled) else None
+                end = e.RunCancelled(reason=cancelled, origin=said)
             elif self._aborted is not None:
                 end = e.RunFailed(failure=self._aborted)
             try:

@@ -152,8 +152,7 @@ def test_ctrl_c_cancels_the_run_and_is_exit_code_130(where: list[str]) -> None:
         running.wait_until(lambda: "Word word" in running.stdout(), "saying something")
         running.signal(signal.SIGINT)
         assert running.wait(60) == 130
-        assert "Traceback" not in running.stderr()
-        assert "cancelled" in running.stderr()
+        assert running.stderr().splitlines()[-1] == "cancelled"
 
 
 def test_a_reader_that_goes_away_ends_the_program_quietly(table: Path) -> None:

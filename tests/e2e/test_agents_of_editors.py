@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.cli.conftest import interlingua
 from tests.support.agent_client import (
     SDKS,
     Line,
@@ -33,7 +34,7 @@ from tests.support.agent_client import (
 )
 from tests.support.forking import standing_in
 from tests.support.peers import agent_connect_conversations
-from tests.support.processes import PROGRAM, Gateway
+from tests.support.processes import PROGRAM, Gateway, start
 from tests.transport.stdio_support import marked
 
 PATIENCE = 60.0
@@ -118,6 +119,53 @@ def test_a_question_says_what_only_the_content_of_its_call_says(gateway: Gateway
         assert "permission: Bash\n\nRequesting approval to Running: rm -rf build\n\n1. " in asked
         answered = client.post(f"{tasks}/{task}/steps", json={"input": "no"}).json()["output"]
         assert '"no"' in answered
+
+
+@pytest.mark.parametrize("agent", SDKS)
+def test_a_question_shows_the_change_that_it_is_about(gateway: Gateway, agent: str) -> None:
+    with httpx2.Client(timeout=PATIENCE, trust_env=False) as client:
+        tasks = f"{gateway.url}/agent-protocol/{agent}/ap/v1/agent/tasks"
+        task = client.post(tasks, json={"input": "edit"}).json()["task_id"]
+        asked = client.post(f"{tasks}/{task}/steps", json={}).json()["output"]
+        assert asked.startswith("The agent asks for permission: Edit notes\n\n```diff\n")
+        assert "\n one\n-two\n+2\n```\n\n1. Allow\n2. Reject" in asked
+
+
+@pytest.mark.parametrize("way", ["--gateway", "--routes"])
+def test_a_terminal_names_a_tool_that_fails_as_it_did_when_it_began(gateway: Gateway, way: str) -> None:
+    done = interlingua(
+        "run", "py", "perm", "--answer", "no", way, {"--gateway": gateway.url}.get(way, str(gateway.file))
+    )
+    assert (done.returncode, done.stderr) == (0, "tool: Reading file\ntool failed: Reading file\n")
+
+
+def test_a_run_that_an_operator_cancels_is_cancelled_for_all_who_are_told(gateway: Gateway) -> None:
+    there = ["--gateway", gateway.url]
+    tasks = f"{gateway.url}/agent-protocol/py/ap/v1/agent/tasks"
+    with (
+        httpx2.Client(timeout=PATIENCE, trust_env=False) as client,
+        ThreadPoolExecutor() as pool,
+        start([*PROGRAM, "run", "py", "slow", *there]) as running,
+    ):
+        params = {"name": "py", "input": {"message": "slow"}}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "agents/run", "params": params}
+        task = client.post(tasks, json={"input": "slow"}).json()["task_id"]
+        step = pool.submit(client.post, f"{tasks}/{task}/steps", json={})
+        calls = pool.submit(client.post, f"{gateway.url}/agent-communication/mcp", json=call)
+        waits = pool.submit(client.post, f"{gateway.url}/agent-connect/runs/wait", json=run_request("py", "slow"))
+
+        def open_runs() -> list[str]:
+            found = client.get(f"{gateway.url}/admin/runs", params={"status": "running"}).json()["runs"]
+            return [run["id"] for run in found]
+
+        running.wait_until(lambda: "0 " in running.stdout() and len(open_runs()) == 4, "all of them at work")
+        for one in open_runs():
+            assert interlingua("cancel", one, "--reason", "winter", *there).returncode == 0
+        assert (running.wait(PATIENCE), running.stderr()) == (130, "cancelled: winter\n")
+        ended = step.result().json()["additional_output"]["error"]
+        assert (ended["code"], ended["message"]) == ("cancelled", "cancelled: winter")
+        assert calls.result().json()["error"]["message"] == "cancelled: winter"
+        assert waits.result().json()["output"]["description"] == "cancelled: winter"
 
 
 @pytest.mark.parametrize("agent", AGENTS)

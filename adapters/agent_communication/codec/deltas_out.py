@@ -26,6 +26,7 @@ from gateway.core import events as e
 from gateway.core.delta import ABSENT, DeltaError, Fold
 from gateway.core.delta.values import escape_lines
 from gateway.core.output import Output
+from gateway.core.stopping import cancelled
 from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
 from gateway.mcp.runs.documents import wrap
 from gateway.mcp.runs.keys import told
@@ -67,7 +68,7 @@ def failed(agent: Agent, run: Run, end: e.Event | None = None) -> RpcError:
     so far.
     """
     if run.status is RunStatus.CANCELLED:
-        code, message = REQUEST_CANCELLED, "Request cancelled"
+        code, message = REQUEST_CANCELLED, cancelled(run.cancel_reason)
     else:
         code, message = INTERNAL_ERROR, "the run failed"
     data: JsonObject = {"run": run.id}

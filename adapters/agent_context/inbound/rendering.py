@@ -18,6 +18,7 @@ from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, InterlinguaError
+from gateway.core.stopping import cancelled
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Events, Refusals, keys, questions
@@ -214,8 +215,7 @@ def unsuccessful(run: Run, correlation: str) -> RpcError:
         error = to_rpc(Expired(PASSED) if reason == PASSED else AgentFailed(reason), correlation).error
         return RpcError(error.code, error.message, {**error.data, **beside})
     if run.status is RunStatus.CANCELLED:
-        said = f"cancelled: {reason}" if reason else "cancelled"
-        return RpcError(wire.CANCELLED, said, {"code": "cancelled", "retryable": False, **beside})
+        return RpcError(wire.CANCELLED, cancelled(reason), {"code": "cancelled", "retryable": False, **beside})
     return failure_error(run.failure, **beside)
 
 

@@ -231,7 +231,11 @@ async def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_star
         (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
         assert step["step_id"] == asked["step_id"]
         assert step["is_last"]
-        assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
+        assert step["additional_output"]["error"] == {
+            "code": "cancelled",
+            "message": "cancelled: enough",
+            "retryable": False,
+        }
         again = await client.step(task)
         assert again["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
 
