@@ -210,13 +210,12 @@ class EditorClient:
             self._peer.notify(method, params)
 
     async def up_to_date(self, session_id: str) -> None:
+        """Wait until it was told what has happened in the session by now, which goes another way than what it is asked;
+        a moment at most.
+        """
         for session in self.clients.open(session_id):
             if session.client is self:
                 await session.up_to_date()
-
-    @property
-    def doors(self) -> Doors:
-        return self.clients.doors
 
     @property
     def tools(self) -> tuple[str, ...] | None:

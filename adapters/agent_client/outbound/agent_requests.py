@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from msgspec import Raw, Struct
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors, questions
+from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.options import AgentClientTarget, Permissions
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.connection import AgentConnection
@@ -33,14 +34,6 @@ log = logging.getLogger(__name__)
 NOT_ASKED: JsonObject = {"outcome": {"outcome": "cancelled"}}
 ALLOW = ("allow_once", "allow_always")
 CREATING = ("terminal/create",)
-
-
-@runtime_checkable
-class InOrder(Protocol):
-    """A caller of this gateway's own inbound half: it is told of a session by another way than it is asked."""
-
-    async def up_to_date(self, session_id: str) -> None:
-        """Wait until it was told what has happened in the session by now; a moment at most."""
 
 
 class _Params(Struct, rename="camel", gc=False):
@@ -314,7 +307,7 @@ async def _up_to_date(session: AgentSession | None, caller: Caller) -> None:
     run = session.run
     if run is not None and run.phase is TurnPhase.OVER:
         await run.ended.wait()
-    if session.thread is not None and isinstance(caller, InOrder):
+    if session.thread is not None and isinstance(caller, EditorClient):
         await caller.up_to_date(session.thread)
 
 

@@ -10,7 +10,8 @@ import asyncio
 import functools
 import logging
 import math
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -172,23 +173,16 @@ class AgentConnections:
 # --- how long a session keeps its connection ------------------------------------------------------------------------
 
 
-class LeasedSession(Protocol):
-    """The session that a lease is for."""
-
-    @property
-    def client_is_there(self) -> bool: ...
-    def unused(self) -> None: ...
-
-
 class ConnectionLease:
     """One session's. Enter it to work with the session; `connect` is called inside."""
 
-    def __init__(self, idle: float, session: LeasedSession | None) -> None:
-        """`session` is told that it is `unused` when it was not in use, and no client there, for `idle` seconds. None:
-        that of a run, which has it for as long as there is one.
+    def __init__(self, idle: float, needed: Callable[[], bool] | None, unused: Callable[[], None]) -> None:
+        """`unused` is called when the session was not in use, nor `needed` by a client that is there, for `idle`
+        seconds. None: it is that of a run, which has it for as long as there is one.
         """
         self._idle = idle
-        self._session = session
+        self._needed = needed
+        self._unused = unused
         self._users = 0
         self._of: SharedConnection | None = None
         self._connection: AgentConnection | None = None
@@ -261,13 +255,12 @@ class ConnectionLease:
             self._timer = None
 
     def _rest(self, late: bool = False) -> None:
-        session = self._session
-        if self._users or session is None:
+        if self._users or self._needed is None:
             return
-        if not session.client_is_there:
+        if not self._needed():
             self.release()
             if late:
-                session.unused()
+                self._unused()
                 return
         self.stop()
         self._timer = asyncio.get_running_loop().call_later(self._idle, self._rest, True)

@@ -169,7 +169,7 @@ class AgentSession:
         self.commands = SessionCommands()
         self.calls: dict[str, None] = {}
         self.lock = asyncio.Lock()
-        self.lease = ConnectionLease(idle, self if thread is not None else None)
+        self.lease = ConnectionLease(idle, self._client_is_there if thread is not None else None, self._left_alone)
         self._detached = detached
         self._unused = unused
         self._context: ThreadContext | None = None
@@ -245,11 +245,10 @@ class AgentSession:
         """Called when the session is in use, with the newest view of the conversation."""
         self._context = context
 
-    @property
-    def client_is_there(self) -> bool:
+    def _client_is_there(self) -> bool:
         return self._context is not None and self._context.caller is not None
 
-    def unused(self) -> None:
+    def _left_alone(self) -> None:
         self._context = None  # that of a run is large
         self._unused(self)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final
 
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel.agent_end import OpenEnds
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 MOUNT: Final = "/agent-client"
 """Where the protocol is mounted unless told otherwise."""
 PATH: Final = "/-/mcp"
-
-
-@runtime_checkable
-class Housed(Protocol):
-    """A caller of this gateway's own inbound half."""
-
-    @property
-    def doors(self) -> Doors:
-        """Where it may have HTTP served."""
 
 
 class Doors:

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from adapters.agent_client import forwarded
 from adapters.agent_client.codec import errors
+from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.agent_end import (
@@ -23,7 +24,7 @@ from adapters.agent_client.tunnel.agent_end import (
     StatelessEnd,
     Told,
 )
-from adapters.agent_client.tunnel.http_doors import Housed, HttpDoor
+from adapters.agent_client.tunnel.http_doors import HttpDoor
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, McpMessage, Offered
 from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
@@ -99,9 +100,9 @@ class Tunnels:
         """A way in for an agent that we did not start and that goes by HTTP."""
         context = server.session.context
         caller = context.caller if context is not None else None
-        if self._started or not connection.offers("mcpCapabilities", "http") or not isinstance(caller, Housed):
+        if self._started or not connection.offers("mcpCapabilities", "http") or not isinstance(caller, EditorClient):
             return None
-        door = caller.doors.open(server, self.ends)
+        door = caller.clients.doors.open(server, self.ends)
         if door is not None:
             self._doors[server] = door
         return door
