@@ -44,6 +44,17 @@ async def test_everything_that_was_said_comes_before_the_answer() -> None:
     assert seen == [500]
 
 
+async def test_what_an_agent_of_another_protocol_says_at_once_is_told_at_once() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(*(e.PartDelta(part="text", delta=word) for word in ("a", "b", "c")), e.RunFinished())
+        await context.drain()
+
+    async with rig(scripted(agent)) as gateway:
+        editor, session = await gateway.opened()
+        await editor.prompt(session)
+        assert [each["content"]["text"] for each in editor.of("agent_message_chunk")] == ["abc"]
+
+
 async def test_thoughts_plans_and_tool_calls_are_told_as_such() -> None:
     async def agent(context: RunContext) -> None:
         context.emit(

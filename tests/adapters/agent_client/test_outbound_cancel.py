@@ -8,6 +8,7 @@ import pytest
 
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, OutcomeUnknown
+from gateway.core.memory import Recalled
 from tests.adapters.agent_client.outbound_agent import MANUAL, rig, settled
 from tests.support.scripted import until
 
@@ -62,6 +63,22 @@ async def test_a_cancel_while_the_session_is_made_sends_no_prompt() -> None:
         await it.turn(again, "ok")
         assert it.wire.sent("session/prompt")[0]["sessionId"] == "late"  # it was for the thread, so it is used
         assert not it.wire.sent("session/cancel")
+
+
+async def test_a_cancel_while_the_conversation_is_recalled_sends_no_prompt() -> None:
+    async with rig() as it:
+        context = it.context()
+        recall = context.recall
+
+        async def cancelled(**how: bool) -> Recalled:
+            context.cancel_now()
+            await it.outbound.cancel(context)
+            return await recall(**how)
+
+        context.recall = cancelled  # type: ignore[method-assign,assignment]
+        await it.outbound.run(context)
+        assert context.end == e.RunCancelled(reason="asked to")
+        assert not it.wire.sent("session/prompt") and not it.wire.sent("session/cancel")
 
 
 async def test_a_cancel_while_options_are_set_sends_neither_prompt_nor_cancel() -> None:

@@ -204,6 +204,15 @@ async def test_an_agent_that_can_only_load_a_session_is_resumed_by_that_and_nobo
         assert [note.kind for note in context.notes[before:]].count("output") == 1, "that was asked for"
 
 
+async def test_an_agent_that_can_load_and_resume_a_session_is_resumed_without_a_replay() -> None:
+    async with rig() as it:
+        it.can(loadSession=True, sessionCapabilities={"resume": {}})
+        it.handlers["session/resume"] = lambda _: {}
+        context = await new(it)
+        await relay(it, context, "session/resume", cwd="/w", mcpServers=[], sessionId="t1")
+        assert it.wire.sent("session/resume") and not it.wire.sent("session/load")
+
+
 async def test_an_agent_that_wants_authentication_says_so_to_its_own_clients_and_has_failed_for_others() -> None:
     async with rig() as it:
         it.initialized = {**it.initialized, "authMethods": [{"id": "login", "name": "Log in"}, {"id": "key"}]}

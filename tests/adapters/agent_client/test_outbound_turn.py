@@ -10,7 +10,7 @@ import pytest
 
 from adapters.agent_client.outbound import connection
 from gateway.core import events as e
-from gateway.core.errors import AgentTimeout, Invalid, Unavailable, Unsupported
+from gateway.core.errors import AgentTimeout, Conflict, Invalid, Unavailable, Unsupported
 from gateway.core.types import Artifact, StopReason
 from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Refusal, chunk, rig, settled, update
 from tests.support.aio import Clock, later, on
@@ -141,6 +141,29 @@ async def test_updates_of_another_session_are_not_the_runs() -> None:
         assert (one.output, two.output) == ({"message": "one more"}, {"message": "two"})
 
 
+async def test_a_run_in_a_session_that_the_agent_works_in_is_refused() -> None:
+    async with rig() as it:
+        first, second = it.context(thread="t1"), it.context(run="r2", thread="t1")
+        [task] = await it.started(first)
+        with pytest.raises(Conflict, match="s1 is busy with another prompt"):
+            await it.outbound.run(second)
+        it.wire.chunk("s1", "one")
+        it.wire.end(await it.wire.prompt())
+        await task
+        assert first.output == {"message": "one"} and len(it.wire.sent("session/prompt")) == 1
+
+
+async def test_what_the_agent_says_of_its_session_in_a_turn_is_told_to_the_conversation() -> None:
+    async with rig() as it:
+        context = it.context(thread="t1")
+        [task] = await it.started(context)
+        it.wire.say(chunk("s1", "a"), update("s1", "available_commands_update", availableCommands=[]), chunk("s1", "b"))
+        it.wire.end(await it.wire.prompt())
+        await task
+        assert [note.kind for note in context.notes] == ["available_commands_update"]
+        assert context.output == {"message": "ab"}
+
+
 async def test_what_comes_right_after_the_answer_is_not_the_turns() -> None:
     async with rig() as it:
         context = it.context(thread="t1")
@@ -264,9 +287,13 @@ async def test_options_are_set_before_the_prompt_where_they_are_not_so_already()
         ]
         modes = {"currentModeId": "ask", "availableModes": []}
         it.handlers["session/new"] = lambda _: {"sessionId": "s1", "configOptions": options, "modes": modes}
-        it.handlers["session/set_config_option"] = lambda _: {"configOptions": options}
+        louder = [options[0], {**options[1], "currentValue": True}]
+        it.handlers["session/set_config_option"] = lambda _: {"configOptions": louder}
         it.handlers["session/set_mode"] = lambda _: {}
-        await it.turn(it.context(config={"model": "small", "loud": True, "mode": "code"}))
+        context = it.context(thread="t1", config={"model": "small", "loud": True, "mode": "code"})
+        await it.turn(context)
+        told = [note.data for note in context.notes if note.kind == "config_option_update"]
+        assert told == [{"sessionUpdate": "config_option_update", "configOptions": each} for each in (options, louder)]
         methods = [m["method"] for m in it.wire.got if "method" in m]
         assert methods == [
             "initialize",

@@ -13,6 +13,7 @@ from gateway.core import events as e
 from gateway.core.types import Interrupt, RunRequest, RunStatus, ThreadUpdate
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import asking, native, rig, scripted
+from tests.adapters.agent_client.test_inbound_native_load import keeping
 from tests.adapters.agent_client.v2_editor import RUNNING, START, WAITING, connect, idle, opened
 from tests.support.aio import run
 from tests.support.scripted import Script, echo, held
@@ -54,6 +55,17 @@ async def test_a_session_that_is_resumed_from_its_start_is_told_in_whole_message
         for kind in ("user_message", "agent_message", "agent_thought"):
             assert again.messages(kind) == editor.messages(kind), "the same messages by the same ids"
         assert await again.turn(session, "three") == idle()
+
+
+async def test_a_session_of_an_agent_of_version_1_is_told_from_the_record_though_that_could_load_it() -> None:
+    route, agent = keeping()
+    async with rig((route, agent), v2=True) as gateway:
+        editor, session = await opened(gateway)
+        await editor.turn(session, "hello")
+        again = await connect(gateway)
+        await again.load(session)
+        assert (again.heard_all("user_message"), again.heard_all()) == ("hello", "hello ")
+        assert [method for method, *_ in agent.relayed] == ["session/new"]
 
 
 async def test_a_session_that_is_resumed_without_replay_is_told_its_state_alone() -> None:
