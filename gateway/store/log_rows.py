@@ -1,7 +1,7 @@
 """How entries of a log become rows: neighbours of one kind share one, and each stays separately readable.
 
 A row holds entries `first` to `last`, one per line. An entry that contains a newline (an agent's own document, kept as
-it came, may) has a row to itself, and a row of one entry is never split.
+it came, may), or that is larger than a row, has a row to itself, and a row of one entry is never split.
 
 A short run has no rows: the few entries written with its creation and with its end are kept in the run's own row
 (records.py).
@@ -16,7 +16,7 @@ from gateway.store import LogEntry
 ROW_BYTES = 64 * 1024
 LF = 10
 
-Row = tuple[int, int, bool, bytearray]
+Row = tuple[int, int, bool, bytearray | bytes]
 """first, last, delta, data."""
 
 
@@ -30,7 +30,8 @@ def pack(entries: Iterable[LogEntry]) -> list[Row]:
     for entry in entries:
         data = entry.data
         number = entry.number
-        alone = LF in data
+        size = len(data)
+        alone = size > ROW_BYTES or LF in data
         if number != following or entry.delta is not delta or room <= 0 or alone:
             if lines:
                 rows.append((first, following - 1, delta, bytearray(b"\n").join(lines)))
@@ -39,11 +40,11 @@ def pack(entries: Iterable[LogEntry]) -> list[Row]:
             delta = entry.delta
             room = ROW_BYTES
         if alone:
-            rows.append((number, number, delta, bytearray(data)))
+            rows.append((number, number, delta, data))
             following = -1
             continue
         lines.append(data)
-        room -= len(data)
+        room -= size
         following = number + 1
     if lines:
         rows.append((first, following - 1, delta, bytearray(b"\n").join(lines)))

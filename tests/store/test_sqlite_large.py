@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway.core.types import Checkpoint, ThreadChange
@@ -68,6 +70,25 @@ async def test_a_large_record_is_not_written_on_the_event_loop(
         "end's event": (None, {}),
         "start's event": (None, {}),
     }.get(how, (values, {}))
+    await store.close()
+
+
+async def test_a_thread_is_deleted_with_the_output_of_one_of_its_runs_in_memory_at_a_time(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.open()
+    await store.create_thread(make_thread("t"))
+    made = [make_run(thread="t") for _ in range(16)]
+    for one in made:
+        await store.create_run(one, [], reserved=1)
+        await store.commit(one.id, RunChange(run=replace(one, output=Raw(b'"%b"' % (b"x" * (1 << 20)))), release=True))
+    tracemalloc.start()
+    try:
+        await store.delete_thread("t")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert [(await store.run(one.id)).thread for one in made] == [None] * 16
     await store.close()
 
 

@@ -318,7 +318,9 @@ def delete_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
 
 def remove_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
     """Remove a thread with its checkpoints and uploads. Files that runs made stay with the runs."""
-    for seq, record in cursor.execute("SELECT seq, record FROM runs WHERE thread = ?", (thread_id,)).fetchall():
+    one = "SELECT seq, record FROM runs WHERE thread = ? LIMIT 1"  # the outputs of all may be more than memory holds
+    while (row := cursor.execute(one, (thread_id,)).fetchone()) is not None:
+        seq, record = row
         run = decode_run(record)
         loose = msgspec.structs.replace(run, request=msgspec.structs.replace(run.request, thread=None))
         cursor.execute("UPDATE runs SET thread = NULL, record = ? WHERE seq = ?", (encode(loose), seq))
