@@ -175,8 +175,9 @@ def encode_wait(run: Run, messages: Sequence[wire.ConnectMessage] = (), *, bare:
     output = run_output(run, messages)
     extra = _upstream_output(run)
     told = {"run": run_record(run), "output": msgspec.Raw(_lay_over(_dump(output), extra)) if extra else output}
-    whole = _dump(told)
-    return whole[:-1] + _bare(run) + b"}" if bare else whole
+    if bare:
+        told |= _bare(run)
+    return _dump(told)
 
 
 def run_output(run: Run, messages: Sequence[wire.ConnectMessage] = ()) -> wire.RunOutput:
@@ -223,21 +224,20 @@ def losses(run: Run) -> str:
     return ", ".join(f"{name}={count}" for name, count in sorted(run.losses.items()))
 
 
-def _bare(run: Run) -> bytes:
+def _bare(run: Run) -> dict[str, Any]:
     if run.status is RunStatus.SUCCESS:
-        return b',"type":"result","result":' + bytes(run.output)
+        return {"type": "result", "result": run.output}
     if run.status is RunStatus.INTERRUPTED and run.interrupts:
         asked = run.interrupts[0]
-        told = {"interrupt_type": asked.kind, "interrupt_payload": _question(asked)}
-        return b',"type":"interrupt",' + _dump(told)[1:-1]
-    failed = {
+        return {"type": "interrupt", "interrupt_type": asked.kind, "interrupt_payload": _question(asked)}
+    return {
+        "type": "error",
         "run_id": run.id,
         "errcode": errcode(run.failure),
         "description": why(run),
         "transient": _transient(run.failure),
         **_upstream_output(run),
     }
-    return b',"type":"error",' + _dump(failed)[1:-1]
 
 
 def _upstream_output(run: Run) -> JsonObject:

@@ -30,7 +30,7 @@ from gateway.contract import fitting
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError
-from gateway.core.types import Agent, Failure, Interrupt, InterruptSpec, Json, JsonObject, Role
+from gateway.core.types import NULL, Agent, Failure, Interrupt, InterruptSpec, Json, JsonObject, Role
 
 PART = "output"
 MESSAGE = "message"
@@ -288,7 +288,7 @@ def waited(body: bytes, where: str) -> tuple[ServerRun | None, Verdict | None]:
 
 def _output(raw: msgspec.Raw | None) -> Fields:
     """The members of an output; one that is null, or a text, has none."""
-    if raw is None or bytes(raw) == b"null" or _text(raw, "output"):
+    if raw is None or raw == NULL or _text(raw, "output"):
         return {}
     return _fields(bytes(raw), "an output")
 
@@ -310,7 +310,7 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
         values = output.get("values", output.get("result"))
         beyond = _beyond(output)
         messages = _messages((beyond or {}).get("messages"))
-        if values is not None and bytes(values) == b"null" and messages:
+        if values == NULL and messages:
             values = None
         return RunSuccess(values, messages, beyond)
     return None
@@ -488,7 +488,7 @@ def _no_json(what: str, error: Exception, data: bytes) -> NoReturn:
 
 def _value(raw: msgspec.Raw | None, name: str) -> Json:
     """The value of the member of that name, None if it is not there. Raises AgentBroken."""
-    return None if raw is None or raw is ABSENT else deltas.sound(deltas.decode(bytes(raw), f"`{name}`"))
+    return None if raw is None or raw is ABSENT else deltas.sound(deltas.decode(raw, f"`{name}`"))
 
 
 def _document(raw: msgspec.Raw) -> msgspec.Raw:
@@ -506,7 +506,7 @@ def _document(raw: msgspec.Raw) -> msgspec.Raw:
 
 def _text(raw: msgspec.Raw | None, name: str) -> str | None:
     """A member that is a string, else None."""
-    found = _value(raw, name) if raw is not None and bytes(raw)[:1] == b'"' else None
+    found = _value(raw, name) if raw is not None and bytes(memoryview(raw)[:1]) == b'"' else None
     return found if isinstance(found, str) else None
 
 

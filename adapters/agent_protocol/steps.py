@@ -85,7 +85,7 @@ class Leg:
     """One step's worth of a run: from its start, or an answer, to the next question or the end.
 
     `answered` and `answer`: what it began with; None for the first. `question`: the oldest one open at its end.
-    `end`: the run's last event. `streamed`: the text of all legs as the output has it, if the run has succeeded.
+    `end`: the run's last event. `streamed`: the text of several legs as the output has it, if the run has succeeded.
     """
 
     def __init__(self, index: int, answered: Interrupt | None = None, answer: Answer | None = None) -> None:
@@ -200,7 +200,7 @@ class _Cutter:
                 leg.asks(self._open[0])
             case e.Resumed():
                 self._resume(leg, event)
-            case e.RunFinished():
+            case e.RunFinished() if leg.index:
                 leg.ends(self._streamed())
 
     def _carry(self, leg: Leg, name: str) -> LegPart:
@@ -328,14 +328,15 @@ def step_json(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> JsonObj
     """`Step` of the last of `legs`, which are the first legs of a run."""
     leg = legs[-1]
     text, more = _input(run, leg, agent)
+    document = _document(run, leg)
     spoken = [m for m in leg.messages.values() if m.step is not None]
     step = {
         **_empty(task, step_id(_owner(run), leg.index)),
         "status": leg.status,
         "input": text,
         "additional_input": more,
-        "output": _output(run, legs, agent),
-        "additional_output": _additional_output(run, leg, agent, spoken),
+        "output": _output(document, legs, agent),
+        "additional_output": _additional_output(run, document, leg, agent, spoken),
         "artifacts": [codec.artifact_json(artifact) for artifact in leg.artifacts],
         "is_last": leg.end is not None,
     }
@@ -373,17 +374,14 @@ def _document(run: Run, leg: Leg) -> Json:
     """The output document, if the run has succeeded with this leg."""
     if not isinstance(leg.end, e.RunFinished):
         return None
-    raw = run.output if bytes(run.output) != bytes(NULL) else leg.end.output
+    raw = run.output if run.output != NULL else leg.end.output
     return msgspec.json.decode(raw)
 
 
-def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
+def _output(document: Json, legs: Sequence[Leg], agent: Agent) -> str | None:
     """The text for a person: the leg's (the agent's final result wins), then its question and its choices."""
     leg = legs[-1]
-    text = _said(leg, agent)
-    document = _document(run, leg)
-    if document is not None:
-        text = _final_text(document, legs, text, agent)
+    text = _said(leg, agent) if document is None else _final_text(document, legs, agent)
     question = leg.question
     if question is not None and leg.end is None and not _is_step_of(leg):
         asked = question.message or codec.as_text(question.payload) or ""
@@ -404,13 +402,13 @@ def _said(leg: Leg, agent: Agent) -> str:
     return SEPARATOR.join(dict.fromkeys(filter(None, said)))
 
 
-def _final_text(document: Json, legs: Sequence[Leg], text: str, agent: Agent) -> str:
+def _final_text(document: Json, legs: Sequence[Leg], agent: Agent) -> str:
     final = text_of(document, agent.text_output)
     if final is None:
-        return text or codec.as_text(document) or ""
-    earlier = SEPARATOR.join(leg.text for leg in legs[:-1] if leg.text)
+        return _said(legs[-1], agent) or codec.as_text(document) or ""
     if len(legs) > 1 and final == legs[-1].streamed:
-        return text
+        return _said(legs[-1], agent)
+    earlier = SEPARATOR.join(leg.text for leg in legs[:-1] if leg.text)
     return final.removeprefix(earlier + SEPARATOR) if earlier else final
 
 
@@ -419,7 +417,9 @@ def _is_step_of(leg: Leg) -> bool:
     return leg.question is not None and codec.is_step_question(leg.question)
 
 
-def _additional_output(run: Run, leg: Leg, agent: Agent, spoken: Sequence[LegMessage]) -> JsonObject | None:
+def _additional_output(
+    run: Run, document: Json, leg: Leg, agent: Agent, spoken: Sequence[LegMessage]
+) -> JsonObject | None:
     """Everything beside the step's text. An Agent Protocol agent's own comes first, as it was given."""
     found: JsonObject = {}
     if len(spoken) == 1:
@@ -432,7 +432,7 @@ def _additional_output(run: Run, leg: Leg, agent: Agent, spoken: Sequence[LegMes
     if leg.question is not None and leg.end is None and not _is_step_of(leg):
         found["interrupt"] = msgspec.to_builtins(leg.question)
     if leg.end is not None:
-        found |= _ending(run, leg, agent, bool(spoken))
+        found |= _ending(run, document, leg, agent, bool(spoken))
     return found or None
 
 
@@ -462,7 +462,7 @@ def _shown(leg: Leg) -> JsonObject:
     return found
 
 
-def _ending(run: Run, leg: Leg, agent: Agent, native: bool) -> JsonObject:
+def _ending(run: Run, document: Json, leg: Leg, agent: Agent, native: bool) -> JsonObject:
     found: JsonObject = {}
     match leg.end:
         case e.RunFailed(failure=failure):
@@ -472,7 +472,6 @@ def _ending(run: Run, leg: Leg, agent: Agent, native: bool) -> JsonObject:
         case e.RunCancelled(reason=reason):
             found["error"] = {"code": "cancelled", "message": cancelled(reason), "retryable": False}
         case e.RunFinished():
-            document = _document(run, leg)
             if not native and document is not None and not _only_text(document, agent):
                 found["output"] = document
     if run.stop_reason is not None and cut_short(run.stop_reason) is not None:

@@ -18,7 +18,7 @@ from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import Fold
-from gateway.core.types import Agent, Json, JsonObject, Role
+from gateway.core.types import NULL, Agent, Json, JsonObject, Role
 
 SEPARATOR = "\n\n"
 
@@ -121,7 +121,7 @@ class Output:
 
     def text(self, end: e.RunFinished) -> str:
         """The document's text after this end; the whole document as JSON where it has no text."""
-        document = self.document if bytes(end.output) == b"null" else msgspec.json.decode(end.output)
+        document = self.document if end.output == NULL else msgspec.json.decode(end.output)
         if document is None:
             return ""
         text = projection.text_of(document, self._text_at)
@@ -173,16 +173,15 @@ class Output:
 
     def correction(self, end: e.RunFinished) -> e.PartReplaced | None:
         """The final result's change of the streamed data part; None if it is the same."""
-        final = bytes(end.output)
-        if self._data is None or final in (b"null", self.encoded):
+        if self._data is None or end.output == NULL or end.output == msgspec.Raw(self.encoded):
             return None
-        value = msgspec.json.decode(final)
+        value = msgspec.json.decode(end.output)
         same = deltas.same(value, self.document)
         return None if same else e.PartReplaced(part=self._data, value=value)
 
     def finish(self, end: e.RunFinished) -> bytes:
         """Take the final result; returns the document. A text that was never said is the empty text."""
-        if bytes(end.output) != b"null":
+        if end.output != NULL:
             self._final = bytes(end.output)
         elif self._data is None and not self._spans:
             self._grow("")

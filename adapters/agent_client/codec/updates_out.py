@@ -256,7 +256,7 @@ class ForeignOutput:
         if self._over:
             return
         self._over = True
-        document = delta.decode(bytes(run.output))
+        document = delta.decode(run.output)
         text = None if document is None else projection.text_of(document, self._pointer)
         if text is not None:
             self._settle(run, document, text, out)

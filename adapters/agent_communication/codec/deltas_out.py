@@ -27,7 +27,7 @@ from gateway.core.delta import ABSENT, DeltaError, Fold
 from gateway.core.delta.values import escape_lines
 from gateway.core.output import Output
 from gateway.core.stopping import cancelled
-from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
+from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run, RunStatus
 from gateway.mcp.runs.documents import wrap
 from gateway.mcp.runs.keys import told
 from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError, retry
@@ -77,7 +77,7 @@ def failed(agent: Agent, run: Run, end: e.Event | None = None) -> RpcError:
         message = failure.message
         data |= {"code": failure.code, **retry(failure.retryable, failure.retry_after)}
         code = CODES.get(failure.code, code)
-    if bytes(run.output) != b"null":
+    if run.output != NULL:
         data["output"] = Raw(output_of(agent, bytes(run.output)))
     if run.losses:
         data["lost"] = dict(run.losses)
@@ -151,10 +151,9 @@ class DeltaEncoder:
         out: list[bytes] = []
         if run.status is not RunStatus.SUCCESS:
             return out
-        final = bytes(run.output)
-        if self._sent is None and not self._empty and self._now.encoded == final:
+        if self._sent is None and not self._empty and Raw(self._now.encoded) == run.output:
             return out
-        self._approach(delta.sound(delta.decode(final)), out)
+        self._approach(delta.sound(delta.decode(run.output)), out)
         return out
 
     # --- the document ------------------------------------------------------------------------------------------------

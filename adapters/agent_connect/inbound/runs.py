@@ -146,7 +146,7 @@ class RunOperations:
         body = await self._body(request)
         run = await self._start(request, body, told=timeout is not None)
         try:
-            return await self._wait(request, run.id, timeout)
+            return await self._wait(request, run, timeout)
         except ClientGone:
             await self._left(run, body)
             raise
@@ -257,7 +257,7 @@ class RunOperations:
         """`GET .../runs/{run_id}/wait`; `?timeout=SECONDS` answers 204 when they have passed."""
         timeout = parameters.seconds(request, "timeout")
         run = await self._run(request)
-        return await self._wait(request, run.id, timeout, bare=True)
+        return await self._wait(request, run, timeout, bare=True)
 
     async def stream(self, request: HttpRequest) -> None:
         """`GET .../runs/{run_id}/stream`: what comes from now on, or from after `Last-Event-ID`."""
@@ -268,13 +268,15 @@ class RunOperations:
         modes = codec.modes(run.request.creation.get("stream_mode")) if ours else ()
         await self._stream.send(request, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
 
-    async def _wait(self, request: HttpRequest, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
-        with WhileConnected(request):
-            run = await self._gateway.runs.wait(run_id, timeout)
-        if run is None:
-            return Reply(204, headers=[(b"location", request.link(f"/runs/{run_id}").encode("latin-1"))])
+    async def _wait(self, request: HttpRequest, run: Run, timeout: float | None, *, bare: bool = False) -> Reply:
         if not run.status.stopped:
-            raise Unavailable(f"run {run_id} cannot be waited for here; ask again")
+            with WhileConnected(request):
+                found = await self._gateway.runs.wait(run.id, timeout)
+            if found is None:
+                return Reply(204, headers=[(b"location", request.link(f"/runs/{run.id}").encode("latin-1"))])
+            run = found
+            if not run.status.stopped:
+                raise Unavailable(f"run {run.id} cannot be waited for here; ask again")
         messages = await self._messages(run) if run.status is RunStatus.SUCCESS else ()
         return Reply(200, codec.encode_wait(run, messages, bare=bare), headers=_lost(run))
 

@@ -196,7 +196,7 @@ def spoken(messages: Json) -> str | None:
 # --- output -> payload -----------------------------------------------------------------------------------------------
 
 
-def payload_of(agent: Agent, output: bytes) -> JsonObject:
+def payload_of(agent: Agent, output: bytes | msgspec.Raw) -> JsonObject:
     """The payload that tells an agent's output document (JSON): its text, and all of it where it is more than that.
 
     A document without text is told as JSON text besides. `output_of` is the inverse.

@@ -257,7 +257,7 @@ class TaskWork:
             await self._failed(Failure(code=AgentFailed.code, message="its run was deleted"))
             return None
         if run.status is RunStatus.SUCCESS:
-            end = e.RunFinished(output=Raw(delta.encode(content.payload_of(agent, bytes(run.output)))))
+            end = e.RunFinished(output=Raw(delta.encode(content.payload_of(agent, run.output))))
             return end if run.stop_reason is None else replace(end, stop_reason=run.stop_reason)
         if self._context.cancelled:
             return None

@@ -191,7 +191,7 @@ class MessageWords(RunWords):
             self._env.directory.conduct.failed(run.agent, run.failure.code)
         if run.status is not RunStatus.SUCCESS:
             raise unsuccessful(run, self._correlation)
-        payload = content.payload_of(self._agent, bytes(run.output))
+        payload = content.payload_of(self._agent, run.output)
         made = () if run.made == 0 else await self._env.gateway.files.list(run=run.id)
         files = [
             {"name": each.name, "url": each.url, "mimeType": each.media_type, "size": each.size}
@@ -247,7 +247,7 @@ class TaskToolRendering(TaskRendering):
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         task = told(run)
         if run.status is RunStatus.SUCCESS:
-            document = delta.decode(bytes(run.output))
+            document = delta.decode(run.output)
             text = projection.text_of(document, self._agent.text_output)
             return self._refusals.told(self._answer(run, text if text is not None else bytes(run.output).decode()))
         why = run.failure.message if run.failure is not None else "it was cancelled"

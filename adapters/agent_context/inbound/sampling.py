@@ -194,7 +194,7 @@ def unread(path: str, received: Attachment | str) -> RpcError:
 
 
 def _sampled(agent: Agent, run: Run) -> JsonObject:
-    document = deltas.decode(bytes(run.output))
+    document = deltas.decode(run.output)
     text = projection.text_of(document, agent.text_output)
     said = text if text is not None else bytes(run.output).decode()
     names = agent.labels.get("models") or [agent.name]

@@ -155,7 +155,7 @@ def encode(value: Json) -> bytes:
     return data if data.isascii() else escape_lines(data)
 
 
-def decode(raw: bytes, what: str = "something") -> Json:
+def decode(raw: bytes | msgspec.Raw, what: str = "something") -> Json:
     """One JSON text, called `what` in errors. Lone surrogate escapes, which msgspec refuses, are kept as they are.
 
     Integers keep every digit, up to Python's limit of 4300; a float is the nearest double, and one that overflows is
@@ -165,6 +165,7 @@ def decode(raw: bytes, what: str = "something") -> Json:
     try:
         return _decoder.decode(raw)
     except (ValueError, RecursionError) as error:  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
+        raw = bytes(raw)
         if isinstance(error, msgspec.DecodeError) and _ESCAPED_SURROGATE.search(raw):
             try:
                 return json.loads(raw.decode(), parse_float=_finite, parse_constant=_no_constant)

@@ -16,7 +16,18 @@ from gateway.access import ScopedGateway
 from gateway.contract import LIST_SECONDS, Gateway
 from gateway.core.errors import AgentGone, Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.files import Attachment
-from gateway.core.types import Agent, Answer, Identity, Interrupt, Json, JsonObject, Outcome, Run, RunRequest
+from gateway.core.types import (
+    NULL,
+    Agent,
+    Answer,
+    Identity,
+    Interrupt,
+    Json,
+    JsonObject,
+    Outcome,
+    Run,
+    RunRequest,
+)
 from gateway.mcp import versions, wire
 from gateway.mcp.runs import questions
 from gateway.mcp.runs.documents import Documents
@@ -338,7 +349,7 @@ class ClientRuns:
         said = f"this question is open no more; its run is {run.status.value}"
         if run.failure is not None:
             said = f"{said}: {run.failure.message}"
-        if run.status.ended and bytes(run.output) != b"null":
+        if run.status.ended and run.output != NULL:
             data["output"] = Raw(self.documents.output_of(agent, bytes(run.output)))
         return RpcError(self._code, said, data)
 

@@ -42,6 +42,8 @@ SILENT_SECONDS = 120.0
 PIPELINED = 16
 """Requests of one connection that wait for others of it, from which on no more is read."""
 
+JOINED: Final = 64 * 1024
+"""The longest body that is copied to go out with its head. The system is given no more at a time anyway."""
 FOREVER: Final = 10 * 365 * 24 * 3600
 """Seconds that a worker keeps a connection on which nothing is asked: who opened it lets go of it."""
 BODILESS: Final = (204, 304)
@@ -314,12 +316,13 @@ class PieceProtocol(HttpToolsProtocol):
         content = self._head(reply.status, (*reply.headers, *extra) if reply.headers or extra else ())
         if content is None:
             return False
-        if body:
-            content += b"content-length: %d\r\ncontent-type: %b\r\n\r\n%b" % (len(body), reply.kind, body)
-        else:
-            content += b"\r\n" if reply.status == 204 else b"content-length: 0\r\n\r\n"
-        self._last(content)
-        return True
+        if not body:
+            return self._last(content + (b"\r\n" if reply.status == 204 else b"content-length: 0\r\n\r\n"))
+        content += b"content-length: %d\r\ncontent-type: %b\r\n\r\n" % (len(body), reply.kind)
+        if len(body) > JOINED:
+            self._one_write.whole(content)
+            return self._last(body)
+        return self._last(content + body)
 
     def begin(self, status: int, headers: Headers) -> bool:
         """See `DirectLine`."""
@@ -334,8 +337,7 @@ class PieceProtocol(HttpToolsProtocol):
         """See `DirectLine`."""
         if self._unusual() or not self.cycle.chunked_encoding or self.cycle.response_complete:
             return False
-        self._last(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
-        return True
+        return self._last(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
 
     def _unusual(self) -> bool:
         """Whether the answer is out of the ordinary at this moment: it is left to uvicorn."""
@@ -343,8 +345,8 @@ class PieceProtocol(HttpToolsProtocol):
         waits = cycle.disconnected or self.pipeline or self.flow.write_paused
         return bool(waits or cycle.scope["method"] == "HEAD")
 
-    def _last(self, content: bytes) -> None:
-        """Write what ends an answer."""
+    def _last(self, content: bytes) -> bool:
+        """Write what ends an answer. Returns True."""
         cycle = self.cycle
         cycle.response_complete = True
         cycle.message_event.set()
@@ -352,6 +354,7 @@ class PieceProtocol(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
+        return True
 
     def _head(self, status: int, headers: Headers) -> bytes | None:
         """Begin an answer: its head, but for what says how long it is. None for what is left to uvicorn."""
