@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import mimetypes
 import time
@@ -33,6 +34,7 @@ from gateway.core.errors import (
     TooLarge,
     Unavailable,
     Unsupported,
+    let_go_of,
     lookup,
 )
 from gateway.core.types import (
@@ -247,6 +249,8 @@ class TaskOperations:
             if self._options.on_disconnect == "cancel":
                 await self._gateway.runs.cancel(run_id, reason="the client went away")
             raise
+        except asyncio.CancelledError:  # by the server: the gateway stops, and the request has had its time
+            raise let_go_of(run_id) from None
 
     async def list_steps(self, request: HttpRequest) -> Reply:
         """`GET steps` (listAgentTaskSteps): executed ones in order, then what the agent has announced."""

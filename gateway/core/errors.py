@@ -220,3 +220,8 @@ def first(error: BaseException) -> InterlinguaError | None:
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := first(inner)) is not None), None)
     return error if isinstance(error, InterlinguaError) else None
+
+
+def let_go_of(run_id: str) -> Unavailable:
+    """The error for callers that wait for a run when the gateway stops."""
+    return Unavailable(f"the gateway is stopping; run {run_id} goes on at its next start")

@@ -23,7 +23,7 @@ from gateway.contract.interception import RunRecorder
 from gateway.contract.outbound import FileDetails
 from gateway.core import delta, files
 from gateway.core import events as e
-from gateway.core.errors import InterlinguaError, Unsupported
+from gateway.core.errors import InterlinguaError, Unsupported, let_go_of
 from gateway.core.memory import Recalled
 from gateway.core.stream import Item
 from gateway.core.types import (
@@ -40,7 +40,7 @@ from gateway.core.types import (
     Thread,
     ThreadUpdate,
 )
-from gateway.runs.log import RunLog, let_go_of
+from gateway.runs.log import RunLog
 from gateway.runs.memory import Conversation, knows_all
 from gateway.runs.parts import in_chunks
 from gateway.runs.questions import CANCELLED, Clock, NotGiven, Questions, completed

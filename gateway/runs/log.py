@@ -26,7 +26,7 @@ from gateway.contract import Batch, Take, Watch
 from gateway.contract.interception import RunRecorder
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.errors import InterlinguaError
 from gateway.core.output import Output, fewer
 from gateway.core.stream import Opener
 from gateway.core.types import NULL, Agent, Run
@@ -48,11 +48,6 @@ Events: TypeAlias = tuple[tuple[int, e.Event], ...]
 def decoded(entries: Iterable[LogEntry]) -> Events:
     """Stored entries as watchers get them."""
     return tuple([(entry.number, e.decode(entry.data)) for entry in entries])
-
-
-def let_go_of(run_id: str) -> Unavailable:
-    """The error for callers that wait for a run when the gateway stops."""
-    return Unavailable(f"the gateway is stopping; run {run_id} goes on at its next start")
 
 
 class LogReader(Protocol):

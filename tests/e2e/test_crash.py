@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import resource
 import signal
 import sqlite3
@@ -174,9 +175,14 @@ def test_who_waits_for_a_run_of_a_gateway_that_stops_is_told_in_the_protocols_wo
         steps = ["steps", "--url", f"{gateway.url}/agent-protocol/slow", "--input", WATCHED, "--limit", "1"]
         executes = started("e2b-client", "agent_protocol_client.py", *steps)
         gateway.process.wait_until(lambda: under_way() == 2, "working for both", PATIENCE)
+        known = {run["id"] for run in client.get("/admin/runs?agent=slow").json()["runs"]}
         gateway.process.signal(signal.SIGTERM)
+        told = set()
         for refused in (peers.lines_of(waits)[-1]["error"], peers.lines_of(executes)[-1]["error"]):
-            assert refused["status"] == 503 and "go on at its next start" in json.dumps(json.loads(refused["body"]))
+            said = re.search("run (.+) goes on at its next start", json.dumps(json.loads(refused["body"])))
+            assert refused["status"] == 503 and said is not None
+            told.add(said[1])
+        assert told == known
         assert gateway.process.wait(PATIENCE) == 0
         gateway.restart()
         gateway.process.wait_until(lambda: under_way() == 0, "over with both", PATIENCE)

@@ -17,7 +17,7 @@ from adapters.agent_connect.inbound.threads import new_thread
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.contract import Batch, Gateway, Watch, paged
 from gateway.core import stopping
-from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported, lookup
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported, let_go_of, lookup
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 from gateway.transport.asgi.request import EventStream
@@ -270,8 +270,11 @@ class RunOperations:
 
     async def _wait(self, request: HttpRequest, run: Run, timeout: float | None, *, bare: bool = False) -> Reply:
         if not run.status.stopped:
-            with WhileConnected(request):
-                found = await self._gateway.runs.wait(run.id, timeout)
+            try:
+                with WhileConnected(request):
+                    found = await self._gateway.runs.wait(run.id, timeout)
+            except asyncio.CancelledError:  # by the server: the gateway stops, and the request has had its time
+                raise let_go_of(run.id) from None
             if found is None:
                 return Reply(204, headers=[(b"location", request.link(f"/runs/{run.id}").encode("latin-1"))])
             run = found
