@@ -242,7 +242,7 @@ class _Cutter:
                 fields = {"name": event.name, "title": event.title, "kind": event.kind, "input": event.input}
                 fields["status"] = "running"
             case e.ToolCallUpdated():
-                fields = {"status": event.status, "title": event.title, "content": event.content}
+                fields = {key: getattr(event, key) for key in ("status", "title", "input", "content")}
             case e.ToolCallEnded():
                 fields = {"status": "failed" if event.failed else "completed", "output": event.output}
         record.update({key: value for key, value in fields.items() if value not in (None, "")})

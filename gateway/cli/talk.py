@@ -221,8 +221,9 @@ class Notes:
             case "tool_call_started":
                 self._titles[call] = str(update.get("title") or update.get("name"))
                 return Note(f"tool: {self._titles[call]}")
-            case "tool_call_updated" if title := update.get("title"):
+            case "tool_call_updated" if (title := update.get("title")) and title != self._titles.get(call):
                 self._titles[call] = str(title)
+                return Note(f"tool: {title}")
             case "tool_call_ended" if update.get("failed"):
                 return Note(f"tool failed: {self._titles.get(call, call)}")
             case "artifact_added":

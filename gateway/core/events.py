@@ -81,9 +81,12 @@ class ToolCallStarted(Event, frozen=True, kw_only=True, tag="tool_call_started")
 
 
 class ToolCallUpdated(Event, frozen=True, kw_only=True, tag="tool_call_updated"):
+    """`input`: the call's, where it is known only now, or is another than it began with."""
+
     call: str
     status: str | None = None
     title: str | None = None
+    input: Json = None
     content: Json = None
 
 

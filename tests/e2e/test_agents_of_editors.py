@@ -131,6 +131,22 @@ def test_a_question_shows_the_change_that_it_is_about(gateway: Gateway, agent: s
         assert "\n one\n-two\n+2\n```\n\n1. Allow\n2. Reject" in asked
 
 
+@pytest.mark.parametrize("agent", SDKS)
+def test_what_a_tool_is_called_with_is_told_also_where_its_agent_says_it_late(gateway: Gateway, agent: str) -> None:
+    with http(gateway) as client:
+        tasks = f"{gateway.url}/agent-protocol/{agent}/ap/v1/agent/tasks"
+        task = client.post(tasks, json={"input": "late"}).json()["task_id"]
+        [call] = client.post(f"{tasks}/{task}/steps", json={}).json()["additional_output"]["tool_calls"]
+        assert (call["title"], call["input"], call["status"]) == ("Edit: notes", {"file": "notes"}, "completed")
+        request = {**run_request(agent, "late"), "stream_mode": ["custom"]}
+        with client.stream("POST", "/runs/stream", json=request) as stream:
+            said = [json.loads(line[5:]).get("update", {}) for line in stream.iter_lines() if line.startswith("data:")]
+        inputs = [each["input"] for each in said if each.get("call") == "call_l" and "input" in each]
+        assert inputs == [{}, {"file": "notes"}]
+    done = interlingua("run", agent, "late", "--gateway", gateway.url)
+    assert done.stderr == "tool: Edit\ntool: Edit: notes\n"
+
+
 @pytest.mark.parametrize("way", ["--gateway", "--routes"])
 def test_a_terminal_names_a_tool_that_fails_as_it_did_when_it_began(gateway: Gateway, way: str) -> None:
     done = interlingua(

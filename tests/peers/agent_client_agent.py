@@ -11,6 +11,7 @@ of a prompt choose what happens, in their order; afterwards every word comes bac
 | `perm` | asks permission for it (`ok` allow_once, `no` reject_once); says `permission OUTCOME` |
 | `vague` | as Kimi Code asks: the call has the tool's name, and its content says what is to be done |
 | `edit` | asks for `call_e`, whose diff was told before |
+| `late` | as Qwen Code: the call `call_l` begins without its input, which an update tells, with a title that names it |
 | `twoperm` | asks for `call_2` and `call_3` at once; says `permissions OUTCOME OUTCOME` |
 | `fs` | reads the file `x` of the session's folder and says `read CONTENT`, writes `y` |
 | `term`, `termkill` | runs `echo hi` and says `term CODE OUTPUT`; starts a long `sleep` and kills it |

@@ -190,6 +190,13 @@ export class Turn {
     await this.say(`permission ${JSON.stringify(await this.ask("call_e"))} `);
   }
 
+  async on_late() {
+    await this.send("tool_call", { toolCallId: "call_l", title: "Edit", kind: "edit", rawInput: {} });
+    const said = { title: "Edit: notes", status: "in_progress", rawInput: { file: "notes" } };
+    await this.send("tool_call_update", { toolCallId: "call_l", ...said });
+    await this.complete("call_l");
+  }
+
   async on_twoperm() {
     await this.begin("call_2");
     await this.begin("call_3");

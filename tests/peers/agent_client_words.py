@@ -191,6 +191,12 @@ class Turn:
         await self.send("tool_call", toolCallId="call_e", title="Edit notes", kind="edit", content=[diff])
         await self.say(f"permission {compact(await self.ask('call_e'))} ")
 
+    async def on_late(self, _: str) -> None:
+        await self.send("tool_call", toolCallId="call_l", title="Edit", kind="edit", rawInput={})
+        said = {"title": "Edit: notes", "status": "in_progress", "rawInput": {"file": "notes"}}
+        await self.send("tool_call_update", toolCallId="call_l", **said)
+        await self.complete("call_l")
+
     async def on_twoperm(self, _: str) -> None:
         for call in ("call_2", "call_3"):
             await self.begin(call)

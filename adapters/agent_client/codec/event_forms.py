@@ -145,6 +145,8 @@ def _updated(event: e.ToolCallUpdated) -> JsonObject:
         said["status"] = status
     if event.title is not None:
         said["title"] = event.title
+    if event.input is not None:
+        said["rawInput"] = event.input
     if event.content is not None:
         said["content"] = tool_content(event.content)
     return said

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, USER
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PROTOCOL, without
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
@@ -234,7 +234,7 @@ class ToolCalls(Struct, eq=False):
             input=said.get("rawInput"),
         )
         more = said.get("content") or said.get("rawOutput") is not None or said.get("status") in event_forms.FINAL
-        following = self._going_on(id, {**said, "title": None}) if more else []
+        following = self._going_on(id, without(said, "title", "rawInput")) if more else []
         return event_forms.joined([started, *following], said)
 
     def _going_on(self, id: str, said: JsonObject) -> list[e.Event]:
@@ -245,6 +245,7 @@ class ToolCalls(Struct, eq=False):
             call=name,
             status=status if isinstance(status, str) and not final else None,
             title=title if isinstance(title, str) else None,
+            input=said.get("rawInput"),
             content=content if isinstance(content, list) and content else None,
         )
         if not final:
@@ -257,7 +258,8 @@ class ToolCalls(Struct, eq=False):
         del self._said[name]
         self._ended.add(id)
         ended = e.ToolCallEnded(call=name, failed=status == "failed", output=said.get("rawOutput"))
-        return [updated, ended] if updated.title is not None or updated.content is not None else [ended]
+        more = (updated.title, updated.input, updated.content)
+        return [ended] if more == (None, None, None) else [updated, ended]
 
 
 # --- updates --------------------------------------------------------------------------------------------------------
