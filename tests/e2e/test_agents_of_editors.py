@@ -54,6 +54,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             "ts-http": {"url": f"{ts.url}/acp"},
             "ts-ws": {"url": f"{ts.url.replace('http', 'ws')}/acp"},
             "locked": {"command": agent_client_agent_command("py", "--auth")},
+            "free": {"command": agent_client_agent_command("py"), "permissions": {"allow": ["read"]}},
         }
         routes = [
             {"name": name, "target": {"protocol": "agent_client", "cwd": str(folder), **target}}
@@ -115,10 +116,20 @@ def test_a_question_says_what_only_the_content_of_its_call_says(gateway: Gateway
     with httpx2.Client(timeout=PATIENCE, trust_env=False) as client:
         tasks = f"{gateway.url}/agent-protocol/{agent}/ap/v1/agent/tasks"
         task = client.post(tasks, json={"input": "vague"}).json()["task_id"]
-        asked = client.post(f"{tasks}/{task}/steps", json={}).json()["output"]
-        assert "permission: Bash\n\nRequesting approval to Running: rm -rf build\n\n1. " in asked
+        asked = client.post(f"{tasks}/{task}/steps", json={}).json()
+        assert "permission: Bash\n\nRequesting approval to Running: rm -rf build\n\n1. " in asked["output"]
+        [call] = asked["additional_output"]["tool_calls"]
+        assert (call["title"], call["content"][0]["content"]["text"][-12:]) == ("Bash", "rm -rf build")
         answered = client.post(f"{tasks}/{task}/steps", json={"input": "no"}).json()["output"]
         assert '"no"' in answered
+
+
+def test_what_a_question_says_of_its_call_is_told_where_the_route_has_answered_it(gateway: Gateway) -> None:
+    done = interlingua("run", "free", "vague", "--gateway", gateway.url)
+    assert (done.returncode, done.stderr) == (0, "tool: Reading file\ntool: Bash\n")
+    url = f"{gateway.url.replace('http', 'ws')}/agent-client/free"
+    lines = agent_client_client("py", "--say", "vague", url=url)
+    assert [each.get("title") for each in updates(lines, "tool_call_update")] == ["Bash", None, None]
 
 
 @pytest.mark.parametrize("agent", SDKS)

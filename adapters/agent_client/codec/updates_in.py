@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.event_forms import MESSAGE, USER
@@ -178,6 +179,10 @@ class RunMessages(Struct, eq=False):
 # --- tool calls -----------------------------------------------------------------------------------------------------
 
 
+_ASKED: Final = ("title", "rawInput", "content")
+"""What a request for permission may say of its call that core has a word for."""
+
+
 class ToolCalls(Struct, eq=False):
     """The tool calls of one run. What they return is None where core has no event for it.
 
@@ -209,6 +214,14 @@ class ToolCalls(Struct, eq=False):
     def said(self, id: str) -> JsonObject | None:
         return self._said.get(self._open.get(id, ""))
 
+    def asked(self, said: JsonObject, *, told: bool) -> list[e.Event]:
+        id = str(said.get("toolCallId"))
+        known = self.said(id)
+        if known is None:
+            return []
+        news = {key: said[key] for key in _ASKED if said.get(key) and said[key] != known.get(key)}
+        return [replace(one, origin=None if told else event_forms.SILENT) for one in self._going_on(id, news) if news]
+
     def close(self, failed: bool) -> list[e.Event]:
         """The end of the run, of which the agent says nothing call by call."""
         if not self._open:
@@ -225,7 +238,7 @@ class ToolCalls(Struct, eq=False):
         self._open[id] = name
         title, kind = said.get("title"), said.get("kind")
         title = title if isinstance(title, str) and title else id
-        self._said[name] = {"title": title}
+        self._said[name] = {"title": title, "rawInput": said.get("rawInput")}
         started = e.ToolCallStarted(
             call=name,
             name=event_forms.named(said),
@@ -249,10 +262,8 @@ class ToolCalls(Struct, eq=False):
             content=content if isinstance(content, list) and content else None,
         )
         if not final:
-            if updated.title is not None:
-                self._said[name]["title"] = title
-            if updated.content is not None:
-                self._said[name]["content"] = content
+            news = {"title": updated.title, "rawInput": updated.input, "content": updated.content}
+            self._said[name] |= {key: value for key, value in news.items() if value is not None}
             return [updated]
         del self._open[id]
         del self._said[name]
@@ -325,6 +336,12 @@ class UpdateDecoder:
     def call(self, id: str) -> JsonObject | None:
         """The agent's last title and content of an open tool call: for `questions.permission`."""
         return self._tools.said(id)
+
+    def asked(self, call: JsonObject, *, told: bool) -> list[e.Event]:
+        """What a request for permission says of an open tool call. Not `told` to clients of this protocol that are
+        asked themselves.
+        """
+        return self._tools.asked(call, told=told)
 
     def close(self, *, failed: bool = False) -> list[e.Event]:
         """End the tool calls that the agent left open. Call it before the terminal event, which ends open messages.

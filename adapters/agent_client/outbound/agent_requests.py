@@ -153,6 +153,8 @@ class AgentRequests:
             if answer is not None:
                 return answer
         verdict = judged(self._policy, kinds or {"other"})
+        if turn.calls is None:
+            turn.asked(call, told=verdict != "forward")
         if verdict == "allow":
             options = [option for option in asked["options"] if isinstance(option, dict)]
             offered = {option.get("kind"): option for option in reversed(options)}

@@ -213,6 +213,11 @@ class AgentTurn:
         known = self._decoder.call(str(asked["toolCall"].get("toolCallId")))
         return self._version.permission(asked, self.name_question("permission"), known)
 
+    def asked(self, call: JsonObject, *, told: bool) -> None:
+        """See `UpdateDecoder.asked`."""
+        self.flush()
+        self.context.emit(*self._decoder.asked(call, told=told))
+
     def kinds(self, call: str) -> set[str]:
         return self._kinds.get(call, set())
 
