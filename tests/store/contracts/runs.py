@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,6 +22,15 @@ class RunsContract:
                 await store.run("nothing")
             with pytest.raises(NotFound):
                 await store.delete_run("nothing")
+
+    async def test_a_run_whose_creator_was_cancelled_is_read_once_it_is_written(self, place: Place) -> None:
+        async with place.opened() as store:
+            one = make_run()
+            creating = asyncio.ensure_future(store.create_run(one, [], reserved=1))
+            if isinstance(creating, asyncio.Task):
+                await asyncio.sleep(0)  # it begins
+            creating.cancel()
+            assert await store.run(one.id) == one
 
     async def test_runs_come_newest_first_or_oldest_first_page_by_page(self, place: Place) -> None:
         async with place.opened() as store:
