@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -44,7 +45,7 @@ from gateway.front_page import FrontPage
 from gateway.health import GatherAll, HealthPages, Overlooker, View, VisibleAgents
 from gateway.recording import Recorder
 from gateway.registry import OPERATOR
-from gateway.routing import FixedPaths, Identify, LateRoutes, awaiting, served
+from gateway.routing import FixedPaths, Identify, LateRoutes, awaiting, below, served
 from gateway.runs import Engine
 from gateway.runs.webhooks import Webhooks
 from gateway.store.opening import open_store
@@ -129,14 +130,19 @@ class App:
         routes = [
             *HealthPages(visible, self._overlooker).routes(),
             FrontPage(
-                {name: (config.adapters[name], path) for name, path in self._paths.items()}, self._published, visible
+                {name: (config.adapters[name], path) for name, path in self._paths.items()},
+                self._published,
+                visible,
+                self.gateway.public_url,
             ).route(),
             *self._admin(names, private, reread),
             Route("/artifacts/{owner}/{artifact}", self._artifact),
             *mounts,
         ]
         starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
-        self.asgi: ASGIApp = self._kept(FixedPaths(starlette, routes, late), names, private)
+        prefix = urlsplit(self.gateway.public_url).path
+        fixed = FixedPaths(starlette, routes, late, prefix=prefix)
+        self.asgi: ASGIApp = below(prefix, self._kept(fixed, names, private))
 
     async def start(self) -> None:
         """Open the store and the audit logs, take unfinished runs up again, begin with callbacks and retention.
@@ -333,7 +339,7 @@ class App:
     ) -> Sequence[BaseRoute]:
         operators = Operators(self.config.operators, names, near=open_near(self.config, private=private))
         api = AdminApi(self.gateway, lambda: self.config, operators, self._overlooker, reread, recorder=self._recorder)
-        return [*awaiting(api.routes(), operators.admit), Console(operators).route()]
+        return [*awaiting(api.routes(), operators.admit), *Console(operators).routes()]
 
     def _published(self, protocol: str) -> Sequence[str]:
         """The agents of a protocol's clients, without those that an inbound half brings for its own use."""

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -33,12 +34,17 @@ class FrontPage:
     """The page at `/`."""
 
     def __init__(
-        self, doors: Mapping[str, tuple[Adapter, str]], agents: Callable[[str], Sequence[str]], visible: VisibleAgents
+        self,
+        doors: Mapping[str, tuple[Adapter, str]],
+        agents: Callable[[str], Sequence[str]],
+        visible: VisibleAgents,
+        public_url: str,
     ) -> None:
         """doors: adapter and mount path by protocol. agents: the names that are there for a protocol's clients."""
         self._doors = doors
         self._agents = agents
         self._visible = visible
+        self._public_url = public_url
 
     def route(self) -> Route:
         return Route("/", self._answer)
@@ -46,13 +52,16 @@ class FrontPage:
     async def _answer(self, request: Request) -> Response:
         sees = self._visible.to(request) or _nothing
         here = str(request.base_url).rstrip("/")
+        if request.base_url.netloc == urlsplit(self._public_url).netloc:  # where a proxy ends TLS, we do not see it
+            here = self._public_url
         served = {name: [agent for agent in self._agents(name) if sees(agent)] for name in self._doors}
         doors = [self._door(name, here, agents) for name, agents in served.items()]
         agents = list(dict.fromkeys(agent for names in served.values() for agent in names))
+        pages = [request.base_url.path.rstrip("/") + page for page in PAGES]
         headers = {"vary": "Accept", "cache-control": "no-store"}
         if "text/html" in request.headers.get("accept", ""):
-            return HTMLResponse(_html(doors, agents), headers=headers | _GUARDED)
-        found = {"name": "interlingua", "agents": agents, "protocols": msgspec.to_builtins(doors), "pages": PAGES}
+            return HTMLResponse(_html(doors, agents, pages), headers=headers | _GUARDED)
+        found = {"name": "interlingua", "agents": agents, "protocols": msgspec.to_builtins(doors), "pages": pages}
         return JSONResponse(found, headers=headers)
 
     def _door(self, name: str, here: str, agents: Sequence[str]) -> Door:
@@ -82,7 +91,7 @@ _GUARDED = {
 }
 
 
-def _html(doors: Sequence[Door], agents: Sequence[str]) -> str:
+def _html(doors: Sequence[Door], agents: Sequence[str], pages: Sequence[str]) -> str:
     """The page. Names of agents are text of others: all of it is escaped."""
     named = ", ".join(map(escape, agents)) or "none that you may see"
     sections = "".join(
@@ -90,10 +99,10 @@ def _html(doors: Sequence[Door], agents: Sequence[str]) -> str:
         + (f"<pre><code>{escape(door.call)}</code></pre>\n" if door.call else "")
         for door in doors
     )
-    pages = " ".join(f'<a href="{page}">{page}</a>' for page in PAGES)
+    links = " ".join(f'<a href="{page}">{page}</a>' for page in map(escape, pages))
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Interlingua</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>{_STYLE}</style></head>\n<body>\n<h1>Interlingua</h1>\n"
-        f"<p>Agents: {named}</p>\n{sections}<p>{pages}</p>\n</body>\n</html>\n"
+        f"<p>Agents: {named}</p>\n{sections}<p>{links}</p>\n</body>\n</html>\n"
     )

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import tracing
@@ -144,6 +144,23 @@ def _noted(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, 
     return {**scope, "extensions": extensions}, exchange.receive, exchange.send
 
 
+def below(prefix: str, app: ASGIApp) -> ASGIApp:
+    """Serve an application where clients reach it below `prefix`, empty or with a slash in front and none behind: a
+    proxy may take it off the path or leave it. Links that are made of a request have it, as `app_root_path`.
+    """
+
+    def told(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "lifespan":
+            path = scope["path"]
+            if path.startswith(under) or path == prefix:
+                scope["path"] = path[len(prefix) :] or "/"
+            scope["app_root_path"] = prefix
+        return app(scope, receive, send)
+
+    under = f"{prefix}/"
+    return told if prefix else app
+
+
 class FixedPaths:
     """ASGI middleware: a request for a path without parameters, below a mount, goes straight to its route. So does a
     WebSocket for any path: what is between would be there as long as its connection.
@@ -153,12 +170,15 @@ class FixedPaths:
     that; every other request goes to `inner`.
     """
 
-    def __init__(self, inner: ASGIApp, routes: Sequence[BaseRoute], late: Iterable[LateRoutes] = ()) -> None:
-        """`routes` are those of `inner`."""
+    def __init__(
+        self, inner: ASGIApp, routes: Sequence[BaseRoute], late: Iterable[LateRoutes] = (), *, prefix: str = ""
+    ) -> None:
+        """`routes` are those of `inner`. prefix: see `below`."""
         self._inner = inner
+        self._prefix = prefix
         self._routes = routes
         self._late = [(f"{mount.path}/", mount, routes) for mount, routes in late]
-        mounts = [mount for mount in routes if isinstance(mount, Mount)]
+        mounts = [each for each in routes if isinstance(each, Mount) and isinstance(each.app, Router)]
         self._mounts = frozenset(mount.path for mount in mounts)
         self._table: dict[tuple[str, str], tuple[ASGIApp, Scope]] = {}
         for mount in mounts:
@@ -169,7 +189,8 @@ class FixedPaths:
             if isinstance(route, Route) and not route.param_convertors and not _is_function(route):
                 for method in route.methods or METHODS:
                     path = mount.path + route.path
-                    chosen = _chosen(self._routes, {"type": "http", "method": method, "path": path, "root_path": ""})
+                    asked = {"type": "http", "method": method, "path": path, "root_path": ""}
+                    chosen = _chosen(self._routes, {**asked, "app_root_path": self._prefix})
                     if chosen is not None and not _is_function(chosen[0]):
                         self._table[method, path] = chosen[0].app, chosen[1]
 

@@ -10,12 +10,14 @@ ui/           the console's files
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
-from starlette.responses import PlainTextResponse
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
@@ -41,8 +43,8 @@ class Console:
         self._operators = operators
         self._files = StaticFiles(directory=FILES, html=True)
 
-    def route(self) -> Mount:
-        return Mount(PATH, app=self)
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route(PATH, _with_slash), Mount(PATH, app=self)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._operators.open_to(scope):
@@ -54,3 +56,8 @@ class Console:
             await send(message)
 
         await self._files(scope, receive, guarded)
+
+
+async def _with_slash(request: Request) -> RedirectResponse:
+    """Its files are beside each other below the path, whatever a proxy puts in front of that."""
+    return RedirectResponse(PATH.removeprefix("/") + "/")

@@ -459,7 +459,8 @@ class Config(Options):
     )
     public_url: HttpUrl | None = Field(
         default=None,
-        description="The gateway's address as clients see it, for links to artifacts. Left out: where it listens.",
+        description="The gateway's address as clients see it, for links. Its path is what a proxy puts in front of "
+        "the gateway's own, and may pass on or take off. Left out: where it listens.",
     )
     hosts: tuple[Annotated[str, Field(pattern=HOST_NAME)], ...] = Field(
         default=(),

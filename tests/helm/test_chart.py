@@ -308,6 +308,11 @@ def test_streams_are_not_cut_off_by_what_is_in_front() -> None:
     assert annotations["nginx.ingress.kubernetes.io/proxy-body-size"] == "8m", "the user's own annotations count"
 
 
+def test_the_gateway_is_told_what_path_its_ingress_gives_it() -> None:
+    release = helm().render({"ingress": {"enabled": True, "hosts": ["a.b"], "path": "/agents/"}})
+    assert release.routes()["public_url"] == "http://a.b/agents"
+
+
 def test_routes_are_taken_without_a_restart_and_nothing_else_is() -> None:
     def checksum(**values: Any) -> str:
         template = helm().render(values).workload()["spec"]["template"]

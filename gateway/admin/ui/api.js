@@ -2,6 +2,9 @@
 
 const TOKEN = "interlingua.operator";
 
+// What a proxy puts in front of every path of the gateway's; this page is at HOME/ui/.
+export const HOME = new URL("..", location.href).pathname.slice(0, -1);
+
 // An error in the words of whoever was asked. said: all of it, as it came.
 export class Failed extends Error {
   constructor(message, said) {
@@ -62,7 +65,7 @@ export function whenAborted(signal, stop) {
 
 export async function get(path, query = {}, signal) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
-  const response = await fetch(`${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`, {
+  const response = await fetch(`${HOME}${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`, {
     headers: authorized({ accept: "application/json" }),
     signal,
   });
@@ -71,7 +74,7 @@ export async function get(path, query = {}, signal) {
 }
 
 export async function post(path, body) {
-  const response = await fetch(path, {
+  const response = await fetch(`${HOME}${path}`, {
     method: "POST",
     headers: authorized({ "content-type": "application/json" }),
     body: JSON.stringify(body),
@@ -80,10 +83,10 @@ export async function post(path, body) {
   return response.json();
 }
 
-// Yields {id, event, data} of a stream, as they come. `own`: with the operator's token.
+// Yields {id, event, data} of a stream, as they come. `own`: of the operator's API, with his token.
 export async function* events(path, { headers = {}, signal, own = true } = {}) {
   const accept = { accept: "text/event-stream", ...headers };
-  const response = await fetch(path, { headers: own ? authorized(accept) : accept, signal });
+  const response = await (own ? fetch(`${HOME}${path}`, { headers: authorized(accept), signal }) : fetch(path, { headers: accept, signal }));
   if (!response.ok) throw await refusal(response);
   yield* streamed(response);
 }

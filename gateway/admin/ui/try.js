@@ -5,7 +5,7 @@
 // so, and `close()` ends it. text: the input where it is no more than a text, else null. cancel: a signal, aborted when
 // the person cancels. signal: aborted when the conversation is left. Errors are thrown in the protocol's words (Failed).
 
-import { Failed, get } from "./api.js";
+import { Failed, HOME, get } from "./api.js";
 import { fields } from "./forms.js";
 import { clean, el, json, renew, tell } from "./view.js";
 
@@ -59,7 +59,7 @@ export async function trial(signal, query) {
       talk.append(turn.element);
       if (!conversation) {
         const { connect } = await import(`./clients/${protocol.value}.js`);
-        const made = await connect({ door: served.find((one) => one.name === protocol.value).door, agent, token: token.value, signal: here });
+        const made = await connect({ door: HOME + served.find((one) => one.name === protocol.value).door, agent, token: token.value, signal: here });
         if (here.aborted) return made.close();
         conversation = made;
       }

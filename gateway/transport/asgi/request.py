@@ -174,7 +174,7 @@ class HttpRequest:
 
     def link(self, path: str) -> str:
         """The address of another resource of the same mount, without host."""
-        return f"{self.scope.get('root_path', '')}{path}"
+        return f"{self.scope.get('app_root_path', '')}{self.scope.get('root_path', '')}{path}"
 
     # --- its body --------------------------------------------------------------------------------------------------
 

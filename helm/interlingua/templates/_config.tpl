@@ -23,7 +23,7 @@
 
 {{- define "interlingua.publicUrl" -}}
 {{- if and .Values.ingress.enabled .Values.ingress.hosts -}}
-{{- ternary "https" "http" (ne .Values.ingress.tlsSecret "") }}://{{ first .Values.ingress.hosts }}
+{{- ternary "https" "http" (ne .Values.ingress.tlsSecret "") }}://{{ first .Values.ingress.hosts }}{{ trimSuffix "/" .Values.ingress.path }}
 {{- else if and .Values.httpRoute.enabled .Values.httpRoute.hostnames -}}
 https://{{ first .Values.httpRoute.hostnames }}
 {{- else if eq .Values.mode "standalone" -}}

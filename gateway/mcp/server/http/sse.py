@@ -49,8 +49,7 @@ class EventPipe:
     async def open(self) -> None:
         """Begin the response: it says first where messages go."""
         await self._exchange.begin(200, EVENTS_HEADERS)
-        root = self._exchange.scope.get("root_path", "")
-        address = f"{root}{MESSAGES}?{NAMES[0]}={self.id}"
+        address = self._exchange.link(f"{MESSAGES}?{NAMES[0]}={self.id}")
         await self._say(sse.encode(address.encode(), event="endpoint"))
 
     async def send(self, messages: Sequence[bytes]) -> None:
