@@ -142,6 +142,19 @@ def test_a_question_shows_the_change_that_it_is_about(gateway: Gateway, agent: s
         assert "\n one\n-two\n+2\n```\n\n1. Allow\n2. Reject" in asked
 
 
+def test_a_model_that_has_a_change_refused_is_told_so_in_a_line(gateway: Gateway) -> None:
+    with httpx2.Client(timeout=PATIENCE, trust_env=False) as client:
+
+        def called(name: str, **arguments: Any) -> Any:
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+            return client.post(f"{gateway.url}/agent-communication/mcp", json=call).json()["result"]
+
+        asked = called("py", message="edit")
+        assert "\n-two\n+2\n" in asked["content"][0]["text"]
+        refused = called("interlingua_answer", resume=asked["_meta"]["interlingua/resume"], outcome="declined")
+        assert refused["content"][-1]["text"] == '"The agent asks for permission: Edit notes" was declined.'
+
+
 @pytest.mark.parametrize("agent", SDKS)
 def test_what_a_tool_is_called_with_is_told_also_where_its_agent_says_it_late(gateway: Gateway, agent: str) -> None:
     with http(gateway) as client:

@@ -304,7 +304,7 @@ class Refusals:
 
 def _refusal(asked: Interrupt, answer: Answer) -> str | None:
     """One line about an answer that refuses; None for any other."""
-    question = asked.message or f"The agent asks: {asked.kind}"
+    question = asked.message.partition("\n")[0] or f"The agent asks: {asked.kind}"
     if answer.outcome is not Outcome.ANSWERED:
         return f'"{question}" was {answer.outcome.value}.'
     found = choices.offered(asked.answer_schema)
