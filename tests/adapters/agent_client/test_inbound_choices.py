@@ -9,6 +9,7 @@ import pytest
 
 from gateway.contract import RunContext
 from gateway.core import events as e
+from gateway.core.errors import Unavailable
 from tests.adapters.agent_client.inbound_rig import native, rig, scripted
 from tests.support.scripted import echo, held
 
@@ -226,6 +227,26 @@ async def test_an_agent_of_this_protocol_can_be_chosen_and_its_options_come_with
         assert [each["id"] for each in options] == ["agent", "model"]
         (method, params, thread) = agent.relayed[0]
         assert (method, thread) == ("session/new", session) and b"/there" in params
+
+
+async def test_an_agent_that_refuses_the_session_is_not_chosen_and_other_clients_hear_of_one_that_takes_it() -> None:
+    route, agent = native(tells, "two")
+    async with rig(scripted(tells, "one"), (route, agent)) as gateway:
+        one, other = await gateway.connect(None), await gateway.connect(None)
+        session = await one.new()
+        await other.load(session)
+        agent.answers["session/new"] = Unavailable("it is not there")
+        chosen = {"sessionId": session, "configId": "agent", "value": "two"}
+        assert "it is not there" in (await one.refused("session/set_config_option", chosen)).message
+        await one.prompt(session)
+        assert one.text().startswith("one ")
+        del agent.answers["session/new"]
+        await one.request("session/set_config_option", chosen)
+        await other.until(lambda: bool(other.of("config_option_update")))
+        (update,) = other.of("config_option_update")
+        assert option(update["configOptions"], "agent")["currentValue"] == "two"
+        await other.prompt(session)
+        assert other.text().endswith("two {}"), "it knows whom its session is with"
 
 
 async def test_what_an_agent_says_of_its_options_still_offers_the_choice_of_the_agent() -> None:
