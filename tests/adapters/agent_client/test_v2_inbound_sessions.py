@@ -264,19 +264,29 @@ async def test_closing_a_session_tells_how_its_work_ended_before_it_is_answered(
 
 
 async def test_what_an_agent_says_between_turns_is_told_with_a_message_of_its_own() -> None:
-    chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "by the way"}}
+    runs: list[RunContext] = []
 
-    route, agent = native(echo)
-    async with rig((route, agent), v2=True) as gateway:
+    async def agent(context: RunContext) -> None:
+        runs.append(context)
+        await echo(context)
+
+    def later(text: str) -> None:
+        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+        runs[-1].note(ThreadUpdate(protocol="agent_client", kind="output", data=chunk, kept=True))
+
+    async with rig(native(agent), v2=True) as gateway:
         editor, other = await connect(gateway), await connect(gateway)
         session = await editor.new()
         await other.resume(session)
         await editor.turn(session)
-        context = agent.beside[0]
-        context.note(ThreadUpdate(protocol="agent_client", kind="output", data=chunk, kept=True))
+        later("by the way")
         await editor.heard("by the way")
         await other.heard("by the way")
         assert editor.messages() == other.messages() and editor.states()[-1] == "idle"
+        await editor.turn(session)
+        later("once more")
+        await editor.heard("once more")
+        assert {"by the way", "once more"} < set(editor.messages().values()), "a turn is between them"
         again = await connect(gateway)
         await again.load(session)
         assert again.messages() == editor.messages()
