@@ -22,7 +22,7 @@ IN_CIRCLES = 0
 SMALL_WITH_ONE_IMPORTER = 0
 FOREIGN_ATTRIBUTES = 10
 NAMES_USED_TWICE = 0
-IMPORTED_BY_AGENT_CLIENT = 106
+IMPORTED_BY_AGENT_CLIENT = 105
 SMALL = 80
 """Lines up to which a module that one other imports belongs into that one."""
 
