@@ -1,6 +1,6 @@
 """Makes what of the documentation can be made from the code: `python docs/make.py` writes it, a test says if it is old.
 
-`configuration.md` and the schema of the chart's values wholly, and in other pages the parts between
+`configuration.md`, the schemas of routes.yaml and of the chart's values wholly, and in other pages the parts between
 `<!-- made: NAME -->` and `<!-- end -->`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -579,7 +580,8 @@ PARTS = {"errors": error_table, "metrics": metric_table}
 
 def pages() -> dict[Path, str]:
     """Every page that is made, with what it should say."""
-    made = {DOCS / "configuration.md": configuration()}
+    published = json.dumps(schema(registry.scan()), indent=2, ensure_ascii=False) + "\n"  # as `interlingua schema`
+    made = {DOCS / "configuration.md": configuration(), DOCS / "schemas" / "routes.schema.json": published}
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"^<!-- made: (\w+) -->$", text, re.MULTILINE):

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from gateway import registry
 from gateway.config import DocumentError, loads, schema
 from tests.config.conftest import ADAPTERS
 
@@ -34,11 +33,6 @@ def described(value: Any, path: str = "") -> Iterator[tuple[str, bool]]:
 
 def accepts(document: Any, of: dict[str, Any] = OURS) -> bool:
     return bool(Draft202012Validator(of).is_valid(document))
-
-
-def test_the_published_file_is_current() -> None:
-    wanted = json.dumps(schema(registry.scan()), indent=2, ensure_ascii=False) + "\n"
-    assert FILE.read_text(encoding="utf-8") == wanted, "run: python -m gateway schema > docs/schemas/routes.schema.json"
 
 
 def test_it_is_a_schema_of_the_2020_draft() -> None:
