@@ -15,9 +15,8 @@ import httpx2
 
 from gateway.cli.codes import FAILED, NEEDS_ANSWER, OK, leave
 from gateway.cli.remote import CONNECT_SECONDS, REFUSALS, http_client, reached
-from gateway.cli.talk import File, Notes, PendingQuestion, as_answer, asks, shown
+from gateway.cli.talk import File, Notes, PendingQuestion, as_answer, asks, ending, shown
 from gateway.core.errors import AgentFailed, Invalid, NotFound
-from gateway.core.stopping import cancelled
 from gateway.core.types import JsonObject, RunStatus
 from gateway.wire import sse
 
@@ -131,13 +130,8 @@ async def watch_run(client: AdminClient, named: str) -> int:
             print("\n" * in_line + f"[{shown(told)}]", flush=True)
             in_line = False
     run = await client.get(f"/runs/{run['id']}")
-    why = run["failure"]["message"] if run["failure"] else ""
-    end = (
-        cancelled(run["cancel_reason"])
-        if run["status"] == RunStatus.CANCELLED
-        else run["status"] + ": " * bool(why) + why
-    )
-    print("\n" * in_line + shown(end))
+    why = run["cancel_reason"] if run["status"] == RunStatus.CANCELLED else (run["failure"] or {}).get("message")
+    print("\n" * in_line + shown(ending(run["status"], why)))
     return OK if run["status"] == RunStatus.SUCCESS else FAILED
 
 

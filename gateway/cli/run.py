@@ -16,14 +16,13 @@ from rich.console import Console
 
 from gateway.cli import loop
 from gateway.cli.codes import CANCELLED, DEFAULT_ROUTES, FAILED, NEEDS_ANSWER, OK, USAGE, Place, leave, read
-from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
+from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks, ending
 from gateway.cli.view import View, table, view
 from gateway.contract.reading import meant, merged
 from gateway.core import wording
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.projection import unwrap, wrap
-from gateway.core.stopping import cancelled
 from gateway.core.types import Agent, JsonObject, RunStatus
 
 if TYPE_CHECKING:
@@ -228,11 +227,9 @@ class _Following:
                     self._shown.text(text)
                 if status is RunStatus.SUCCESS and not why:
                     return FAILED if self._lost else OK
-                if status is RunStatus.CANCELLED:
-                    self._shown.note("cancelled" if self._cancelled else cancelled(why))
-                    return CANCELLED
-                self._shown.note(f"{status}: {why}" if why else str(status))
-                return CANCELLED if self._cancelled else FAILED
+                own = self._cancelled and status is RunStatus.CANCELLED
+                self._shown.note("cancelled" if own else ending(status, why))
+                return CANCELLED if self._cancelled or status is RunStatus.CANCELLED else FAILED
         return None
 
     async def _keep(self, folder: OutputFolder, file: File) -> None:

@@ -17,6 +17,7 @@ from msgspec import UNSET
 from gateway.contract import reading
 from gateway.core.choices import Choice, choices, in_object
 from gateway.core.projection import LAST, text_of
+from gateway.core.stopping import cancelled
 from gateway.core.types import JsonObject, RunStatus
 
 LISTED: Final = 1000
@@ -206,6 +207,11 @@ def _shown(choice: Choice) -> str:
     return choice.id if choice.label in ("", choice.id) else f"{choice.id} ({choice.label})"
 
 
+def ending(status: str, why: str | None) -> str:
+    """How a run ended that did not simply succeed, in words."""
+    return cancelled(why) if status == RunStatus.CANCELLED else f"{status}: {why}" if why else str(status)
+
+
 class Notes:
     """Describes the events of one run beside its answer."""
 
@@ -233,7 +239,6 @@ class Notes:
             case "plan_updated":
                 marks = {"completed": "x", "in_progress": ">"}
                 entries = update.get("entries", [])
-                return Note(
-                    "plan: " + " ".join(f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries)
-                )
+                told = (f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries)
+                return Note("plan: " + " ".join(told))
         return None

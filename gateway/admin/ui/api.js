@@ -86,7 +86,7 @@ export async function post(path, body) {
 // Yields {id, event, data} of a stream, as they come. `own`: of the operator's API, with his token.
 export async function* events(path, { headers = {}, signal, own = true } = {}) {
   const accept = { accept: "text/event-stream", ...headers };
-  const response = await (own ? fetch(`${HOME}${path}`, { headers: authorized(accept), signal }) : fetch(path, { headers: accept, signal }));
+  const response = await fetch(own ? `${HOME}${path}` : path, { headers: own ? authorized(accept) : accept, signal });
   if (!response.ok) throw await refusal(response);
   yield* streamed(response);
 }

@@ -317,12 +317,16 @@ class PieceProtocol(HttpToolsProtocol):
         if content is None:
             return False
         if not body:
-            return self._last(content + (b"\r\n" if reply.status == 204 else b"content-length: 0\r\n\r\n"))
-        content += b"content-length: %d\r\ncontent-type: %b\r\n\r\n" % (len(body), reply.kind)
-        if len(body) > JOINED:
-            self._one_write.whole(content)
-            return self._last(body)
-        return self._last(content + body)
+            content += b"\r\n" if reply.status == 204 else b"content-length: 0\r\n\r\n"
+        else:
+            content += b"content-length: %d\r\ncontent-type: %b\r\n\r\n" % (len(body), reply.kind)
+            if len(body) > JOINED:
+                self._one_write.whole(content)
+                content = body
+            else:
+                content += body
+        self._last(content)
+        return True
 
     def begin(self, status: int, headers: Headers) -> bool:
         """See `DirectLine`."""
@@ -337,7 +341,8 @@ class PieceProtocol(HttpToolsProtocol):
         """See `DirectLine`."""
         if self._unusual() or not self.cycle.chunked_encoding or self.cycle.response_complete:
             return False
-        return self._last(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
+        self._last(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece) if piece else b"0\r\n\r\n")
+        return True
 
     def _unusual(self) -> bool:
         """Whether the answer is out of the ordinary at this moment: it is left to uvicorn."""
@@ -345,8 +350,8 @@ class PieceProtocol(HttpToolsProtocol):
         waits = cycle.disconnected or self.pipeline or self.flow.write_paused
         return bool(waits or cycle.scope["method"] == "HEAD")
 
-    def _last(self, content: bytes) -> bool:
-        """Write what ends an answer. Returns True."""
+    def _last(self, content: bytes) -> None:
+        """Write what ends an answer."""
         cycle = self.cycle
         cycle.response_complete = True
         cycle.message_event.set()
@@ -354,7 +359,6 @@ class PieceProtocol(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
-        return True
 
     def _head(self, status: int, headers: Headers) -> bytes | None:
         """Begin an answer: its head, but for what says how long it is. None for what is left to uvicorn."""
